@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from fleetgate.config.docs_page import EXAMPLE, render
-from fleetgate.config.document import Problems, read_shape
+from fleetgate.config.document import read_shape
+from fleetgate.config.errors import Problems
 from fleetgate.config.file import check
 from fleetgate.config.schema.keys import SCHEMA
-from fleetgate.config.schema.shapes import Array, Key, Map, Shape, Short, Table
+from fleetgate.config.schema.shapes import Array, Key, Map, OneOrMore, Shape, Short, Table
 from fleetgate.config.schema.unknown_key import places
 from fleetgate.config.settings import HostAuto, Provider, Settings
 
@@ -25,7 +26,7 @@ def keys(shape: Shape = SCHEMA) -> Iterator[Key]:
         for key in shape.keys:
             yield key
             yield from keys(key.shape)
-    elif isinstance(shape, Short):
+    elif isinstance(shape, Short | OneOrMore):
         yield from keys(shape.table)
     elif isinstance(shape, Array):
         yield from keys(shape.item)

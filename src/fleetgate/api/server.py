@@ -41,6 +41,7 @@ from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
 from fleetgate.log.protocol import StoreMoved
 from fleetgate.log.store_url import local_folder
+from fleetgate.prices import load_in_background
 
 MakeMountedApp = Callable[[ServiceGate, Access, str], MountedApp]  # with the folder of the service's files
 
@@ -111,6 +112,7 @@ async def _run(
     workers_trouble: Callable[[], str],
     announce: Callable[[str], None] | None,
 ) -> int:
+    load_in_background()
     url = store_url()
     core = GateCore(open_log(url), loaded, local_folder(url))
     gate, node = ServiceGate(core), Node(core)

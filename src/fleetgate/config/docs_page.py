@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetgate.config.schema.cap_keys import HOST_CAP, MODEL_CAP, PLAIN_CAP
 from fleetgate.config.schema.keys import SCHEMA
-from fleetgate.config.schema.shapes import Array, Key, Map, Table
+from fleetgate.config.schema.shapes import Array, Key, Map, OneOrMore, Table
 
 INTRO = """\
 # Configuration
@@ -30,6 +30,9 @@ models = ["anthropic/claude-sonnet-4-6", "openai/gpt-5"]
 # A request's `since` counts for at most this much before it was queued.
 seniority = "10m"
 
+# Days, weeks and months of budgets begin at midnight here.
+time_zone = "Europe/Berlin"
+
 # Users whose processes the census (below) counts, besides your own.
 census_users = ["ci"]
 
@@ -51,6 +54,25 @@ openai = { cap = 50, on_429 = "adapt", explore = true }
 # No cap: the cooldown is remembered, and applies when a cap is set.
 openrouter = { cooldown = "1s" }
 
+# Rates (periods up to 1h) and budgets (longer ones). All that a request needs are checked together.
+[budgets]
+"anthropic/claude-opus-*" = [
+    { calls = 50, per = "1m" },
+    { input = 400_000, per = "1m" },
+    { output = 80_000, per = "1m" },
+]
+openai = { tokens = 2_000_000, per = "1m", burst = 500_000, when_empty = "fallback" }
+# Each project.
+project = { usd = 20, per = "day" }
+# This one, which is never exceeded; its running agents are stopped when it is used up.
+"project:nightly" = { usd = 5.50, per = "day", when_empty = "stop", estimate = "max" }
+
+# Dollars per million tokens, instead of the published prices.
+[prices]
+"anthropic/claude-opus-*" = { input = 15.0, output = 75.0, cache_read = 1.5, cache_write = 18.75 }
+# Local models cost nothing; without this, their cost is unknown.
+ollama = { input = 0, output = 0 }
+
 # Where a provider is, and where its key is found. Keys themselves never belong in this file.
 [providers.umans]
 base_url = "https://api.umans.ai/v1"
@@ -63,6 +85,8 @@ hold = "5m"
 stall = "15m"
 # After this long in the queue, a stream begins with comments, so that its client keeps waiting.
 comment_after = "30s"
+# What its responses report about its rates makes no rates here.
+rates = "ignore"
 
 [providers.anthropic]
 credential_file = "~/.claude/.credentials.json"
@@ -130,6 +154,8 @@ VALUES = """\
 - A **model** is `provider/model` or `provider@account/model`; the account is `default` when it is left out.
 - A **selector** is `host` (one pool for each machine), `project` (one for each project), `provider` or
   `provider/model`, the latter two with `@account` and `*` globs. Without an account it makes one pool for each account.
+- The selector of a **budget** may also be `project:NAME`, one project. Its amounts are whole numbers or text like
+  `"400k"` and `"2M"`; dollars have up to 6 decimals and are exact.
 - A **cap** is a whole number from 1, or a table of the keys below. `host = 3` is short for `host = { cap = 3 }`.
 - A **duration** is text like `"350ms"`, `"10m"`, `"1h30m"`, `"24h"` or `"2d"`; a bare number is seconds.
 - A **size** is text like `"512MiB"`, `"6GiB"` or `"1.5G"` (the same as GiB; `GB` is 1000 MB); a bare number is bytes.
@@ -186,7 +212,9 @@ def _sections() -> list[str]:
     ]
     for key in SCHEMA.keys:
         shape = key.shape
-        if isinstance(shape, Map) and isinstance(shape.value, Table):
+        if isinstance(shape, Map) and isinstance(shape.value, OneOrMore):
+            sections.append(_section(f"`[{key.name}]`: {shape.value.table.what}", shape.value.table))
+        elif isinstance(shape, Map) and isinstance(shape.value, Table):
             sections.append(_section(f"`[{key.name}.{shape.placeholder}]`", shape.value))
         elif isinstance(shape, Array) and isinstance(shape.item, Table):
             sections.append(_section(f"`[[{key.name}]]`", shape.item))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetgate.config.errors import BadValue, Path
+from fleetgate.config.budget_rules import budgets_of, prices_of
+from fleetgate.config.errors import BadValue, Path, Problems
 from fleetgate.config.schema.keys import SCHEMA
-from fleetgate.config.schema.shapes import Array, Map, Scalar, Shape, Short, Table
+from fleetgate.config.schema.shapes import Array, Map, OneOrMore, Scalar, Shape, Short, Table
 from fleetgate.config.settings import HostAuto, JobSettings, Notify, Provider, Serve, Settings
 from fleetgate.config.units import found
 from fleetgate.config.value_types import APIS
@@ -14,8 +15,6 @@ from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadName
 from fleetgate.core.handlers.cap_validation import ADAPT_IS_FOR
 from fleetgate.core.model_names import KINDS, shown
-
-Problems = list[tuple[Path, str]]
 
 _PROVIDER_FIELDS = {"hold": "hold_ms", "stall": "stall_ms", "comment_after": "comment_after_ms"}
 _AUTO_OPTIONS = ("reserve", "per_agent", "max")
@@ -46,6 +45,9 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         models=tuple(said.get("models", ())),
         seniority_ms=said.get("seniority"),
         rules=tuple(rules),
+        budgets=budgets_of(said.get("budgets", {}), problems),
+        prices=prices_of(said.get("prices", {})),
+        time_zone=said.get("time_zone", ""),
         host_auto=_host_auto(host),
         providers={name: _provider(name, keys) for name, keys in providers.items()},
         census=tuple(entry["match"] for entry in said.get("census", ()) if "match" in entry),
@@ -87,9 +89,16 @@ def read_shape(value: object, shape: Shape, path: Path, problems: Problems) -> A
             return None
         items = [read_shape(item, shape.item, (*path, at), problems) for at, item in enumerate(value)]
         return [item for item in items if item is not None]
+    if isinstance(shape, OneOrMore) and isinstance(value, list):
+        places = [((*path, at), item) for at, item in enumerate(value)]
+        tables = [(place, read_shape(item, shape.table, place, problems)) for place, item in places]
+        return [(place, table) for place, table in tables if table is not None]
     if not isinstance(value, dict):
-        problems.append((path, f"found {found(value)}; valid is a table"))
+        valid = shape.what if isinstance(shape, OneOrMore) else "table"
+        problems.append((path, f"found {found(value)}; valid is a {valid}"))
         return None
+    if isinstance(shape, OneOrMore):
+        return [(path, _table(value, shape.table, path, problems))]
     return _table(value, shape, path, problems) if isinstance(shape, Table) else _map(value, shape, path, problems)
 
 

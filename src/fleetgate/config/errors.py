@@ -8,6 +8,7 @@ from msgspec import Struct
 from fleetgate.core.errors import FleetgateError
 
 Path = tuple[str | int, ...]  # of a key in a document
+Problems = list[tuple[Path, str]]  # what is wrong at which key
 
 
 class BadValue(FleetgateError, ValueError):

@@ -9,7 +9,7 @@ import os
 
 from msgspec import Struct
 
-from fleetgate.config.errors import ConfigError, ConfigProblem
+from fleetgate.config.errors import ConfigError, ConfigProblem, Problems
 from fleetgate.config.settings import Settings
 
 LARGEST_FILE = 1 << 20
@@ -47,7 +47,7 @@ def load(path: str, *, required: bool = False) -> Loaded | None:
 
 def check(text: str, name: str) -> Settings:
     """The settings of a config file's text; ConfigError names every problem, with `name` as the file's."""
-    from fleetgate.config.document import Problems, settings_of, shown_path
+    from fleetgate.config.document import settings_of, shown_path
 
     document = _parse(text, name)
     problems: Problems = []

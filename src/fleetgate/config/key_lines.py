@@ -16,8 +16,11 @@ def line_of(path: Path, text: str) -> int:
     start, end, name = -1, 0, ""
     for depth, part in enumerate(path):
         if isinstance(part, int):
-            # The first [[name]] was found as the name itself; the others follow. An array in brackets has none.
+            # The first [[name]] was found as the name itself; the others follow. An array in brackets has none: there
+            # each table begins with a brace.
             pattern, times = rf"^[ \t]*\[\[[ \t]*{name}", part
+            if re.compile(r"\s*=\s*\[(?:\s|#.*)*\{").match(text, end):
+                pattern, times = r"\{", part + 1
         else:
             name = rf"[\"']?{re.escape(part)}[\"']?[ \t]*(?=[=.\]])"
             pattern, times = (r"(?:^|[.{,])[ \t]*" if depth else r"^[ \t[]*") + name, 1
@@ -25,4 +28,6 @@ def line_of(path: Path, text: str) -> int:
             if (match := re.compile(pattern, re.MULTILINE).search(text, end)) is None:
                 break
             start, end = match.span()
+        if pattern == r"\{":
+            end = start  # the first key of a table comes right after its brace, and is found by it
     return text.count("\n", 0, start) + 1 if start >= 0 else 0

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from fleetgate.core.entities import Rule
+from fleetgate.core.entities import BudgetRule, Rule
+from fleetgate.prices import ConfiguredPrice
 
 
 class HostAuto(Struct, frozen=True):
@@ -30,6 +31,7 @@ class Provider(Struct, frozen=True):
     hold_ms: int = 600_000  # how long the proxy lets a request wait (rule X2)
     stall_ms: int = 900_000  # how long the proxy waits for the provider's next byte
     comment_after_ms: int = 0  # after how long in the queue a stream begins with comments; 0: never
+    rates: str = "follow"  # or "ignore": what its responses report about its rates (rule V6)
 
 
 class Serve(Struct, frozen=True):
@@ -71,6 +73,9 @@ class Settings(Struct, frozen=True):
     models: tuple[str, ...] = ()  # candidates where a command names none, as str(Model)
     seniority_ms: int | None = None  # None: a `since` counts in full (rule A4)
     rules: tuple[Rule, ...] = ()
+    budgets: tuple[BudgetRule, ...] = ()
+    prices: tuple[ConfiguredPrice, ...] = ()  # the narrowest selector first
+    time_zone: str = ""  # in which days, weeks and months begin; "" is that of this machine
     host_auto: HostAuto = HostAuto()
     providers: dict[str, Provider] = field(default_factory=dict)  # by name; or `name@account`, but for the default one
     census: tuple[str, ...] = ()  # patterns that compile

@@ -1,6 +1,7 @@
-"""Durations and sizes as people write them, exact: no floating point in between, so `1.1s` is 1100 ms.
+"""Durations, sizes, counts and dollars as people write them, exact: no floating point in between, so `1.1s` is
+1100 ms.
 
-A value that is not zero never becomes zero: a fraction of the unit is rounded up.
+A duration or size that is not zero never becomes zero: a fraction of the unit is rounded up.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ _SIZES = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _SIZES |= {_letter: 1024**_power, f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
 
+_COUNTS = {"": 1, "k": 1000, "m": 10**6, "g": 10**9, "b": 10**9}
+
 _NUMBER_AND_UNIT = r"([0-9]+)(?:\.([0-9]+))? *([a-zA-Z]*) *"
 
 LONGEST_MS = 36_500 * 86_400_000
 LARGEST_BYTES = 1024**5
+LARGEST_COUNT = 10**15
+MOST_DOLLARS = 10**9
 
 DURATION_HELP = (
     'a duration is a number of seconds, or text like "350ms", "10m", "1h30m", "24h" or "2d", up to 100 years'
 )
+COUNT_HELP = 'a whole number from 1, or text like "400k" or "2M"'
+DOLLARS_HELP = "an amount in dollars with at most 6 decimals, for example 20 or 0.05"
 SIZE_HELP = (
     'a size is a number of bytes, or text like "512MiB", "6GiB" or "1.5G" (G is GiB, GB is 1000 MB), up to 1 PiB'
 )
@@ -81,6 +88,49 @@ def format_size(size: int) -> str:
             tenths = (size * 10 + 1024**power // 2) // 1024**power
             return f"{tenths // 10}{letter}iB" if tenths % 10 == 0 else f"{tenths / 10:.1f}{letter}iB"
     return f"{size}B"
+
+
+def parse_count(value: object) -> int:
+    """A whole number from 1: 400_000, "400k", "2M". BadValue says what is valid."""
+    if isinstance(value, str):
+        value = value.replace("_", "")
+    parts = _parts(value)
+    factor = _COUNTS.get(parts[0][2].lower()) if parts is not None and len(parts) == 1 else None
+    if parts is None or factor is None:
+        raise _bad("number", value, f"valid is {COUNT_HELP}")
+    digits, decimals, _ = parts[0]
+    scale: int = 10**decimals
+    count, rest = divmod(digits * factor, scale)
+    if rest or not 1 <= count <= LARGEST_COUNT:
+        raise _bad("number", value, f"valid is {COUNT_HELP}")
+    return count
+
+
+def parse_dollars(value: object) -> int:
+    """Millionths of a dollar, from 0: 20, 0.05, "$1.50". BadValue says what is valid."""
+    if isinstance(value, float):
+        value = repr(value)  # the shortest text that is this number, as it was most likely written
+        if "e-" in value:
+            from decimal import Decimal
+
+            value = f"{Decimal(value):f}"
+    if isinstance(value, str):
+        value = value.replace("_", "").removeprefix("$")
+    parts = _parts(value)
+    if parts is None or len(parts) != 1 or parts[0][2] or parts[0][1] > 6:
+        raise _bad("sum of money", value, f"valid is {DOLLARS_HELP}")
+    digits, decimals, _ = parts[0]
+    millionths: int = digits * 10 ** (6 - decimals)
+    if millionths > MOST_DOLLARS * 10**6:
+        raise _bad("sum of money", value, f"valid is at most {MOST_DOLLARS} dollars")
+    return millionths
+
+
+def format_dollars(millionths: int) -> str:
+    """For people: "$20.00", "$0.31", "$0.0042". Exact: cents, or as many decimals as it takes."""
+    sign, whole, rest = "-" if millionths < 0 else "", abs(millionths) // 10**6, abs(millionths) % 10**6
+    decimals = f"{rest:06d}".rstrip("0").ljust(2, "0")
+    return f"{sign}${whole:,}.{decimals}"
 
 
 def found(value: object) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_SLOTS = 1_000_000
 APIS = ("openai", "anthropic", "gemini")
+WHEN_EMPTY = ("hold", "stop", "fallback", "warn")
+ESTIMATES = ("expected", "max")
 LOCAL_USERS = ("self", "group", "all")
 CAP_HELP = f"a whole number from 1 to {MOST_SLOTS}"
 _PROVIDER_HELP = (
@@ -77,6 +79,26 @@ def read_host_name(value: object) -> str:
         if all(label and label.replace("-", "a").replace("_", "a").isalnum() for label in labels):
             return value.lower()
     raise _invalid(value, 'a host name without a port, for example "gate.example.org"')
+
+
+def read_rates(value: object) -> str:
+    return _choice(value, ("follow", "ignore"))
+
+
+def read_when_empty(value: object) -> str:
+    return _choice(value, WHEN_EMPTY)
+
+
+def read_estimate(value: object) -> str:
+    return _choice(value, ESTIMATES)
+
+
+def read_time_zone(value: object) -> str:
+    from fleetgate.config.time_zone import check_time_zone
+
+    if not isinstance(value, str):
+        raise _invalid(value, 'the name of a time zone, for example "Europe/Berlin"')
+    return check_time_zone(value)
 
 
 def read_api(value: object) -> str:

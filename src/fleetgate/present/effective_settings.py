@@ -43,6 +43,12 @@ def values(state: State, environment: Environment, loaded: Loaded | None) -> lis
         _listed("models", environment.models or settings.models, environment.models_from or _from(said, "models")),
         _listed("providers allowed", environment.providers, environment.providers_from or BUILT_IN, none="all"),
         _duration("seniority_ms", state.seniority_ms, FILE if state.seniority_ms is not None else BUILT_IN),
+        Value(
+            "time_zone",
+            settings.time_zone or None,
+            settings.time_zone or "that of this machine",
+            _from(said, "time_zone"),
+        ),
         _listed("census", settings.census, _from(said, "census")),
         _listed("census_users", settings.census_users, _from(said, "census_users")),
         _wrap(settings, environment, said),
@@ -140,7 +146,7 @@ def _providers(settings: Settings, said: dict[str, object]) -> list[Value]:
     """Where each provider is and where its key is found; of the key only whether there is one."""
     found = []
     for name, provider in sorted(settings.providers.items()):
-        for key in ("base_url", "api", "key_env", "credential_file", "usage_path", "usage_field"):
+        for key in ("base_url", "api", "key_env", "credential_file", "usage_path", "usage_field", "rates"):
             value = getattr(provider, key)
             if not value:
                 continue

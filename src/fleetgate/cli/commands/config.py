@@ -20,8 +20,7 @@ from fleetgate.config.file import Loaded, load
 from fleetgate.config.paths import config_path, store_url
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule
-from fleetgate.gate.slots.direct_gate import load_file
-from fleetgate.gate.slots.slot_gate import unapplied_text
+from fleetgate.gate.slots.slot_gate import load_file, unapplied_text
 from fleetgate.log.store_url import POSTGRES
 from fleetgate.present.cap_listing import cap_text, lines
 from fleetgate.present.effective_settings import values, warnings

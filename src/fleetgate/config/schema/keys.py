@@ -7,6 +7,7 @@ Defaults are not repeated: they are taken from Settings and from the engine.
 from __future__ import annotations
 
 from fleetgate.config import value_types as v
+from fleetgate.config.schema.budget_keys import BUDGETS, PRICE, read_budget_selector, read_price_selector
 from fleetgate.config.schema.cap_keys import HOST_CAP, MODEL_CAP, PLAIN_CAP, built_in_caps, read_cap_selector
 from fleetgate.config.schema.shapes import Array, Key, Map, Scalar, Table
 from fleetgate.config.settings import TOLD, TOLD_BY_DEFAULT, JobSettings, Notify, Provider, Settings
@@ -77,6 +78,13 @@ PROVIDER = Table(
             '"30s"',
             "never",
         ),
+        Key(
+            "rates",
+            Scalar('"follow" or "ignore"', v.read_rates),
+            "Whether the rates that the provider reports in its responses make rates here.",
+            '"ignore"',
+            f'`"{Provider().rates}"`',
+        ),
     ),
 )
 
@@ -110,6 +118,29 @@ SCHEMA = Table(
             "Caps on model calls in flight, by selector.",
             '{ umans = { cap = 4, cooldown = "350ms" } }',
             "nothing is capped",
+        ),
+        Key(
+            "budgets",
+            Map("table of budgets", "SELECTOR", read_budget_selector, BUDGETS),
+            "Rates and budgets, by selector: how many calls, tokens or dollars may be used per period.",
+            '{ openai = { tokens = 2_000_000, per = "1m" }, project = { usd = 20, per = "day" } }',
+            "none, except the rates that providers report",
+        ),
+        Key(
+            "time_zone",
+            Scalar("name of a time zone", v.read_time_zone),
+            "The zone in which days, weeks and months of budgets begin.",
+            '"Europe/Berlin"',
+            "that of the machine whose file is in force",
+            tried=("timezone", "tz"),
+        ),
+        Key(
+            "prices",
+            Map("table of prices", "SELECTOR", read_price_selector, PRICE),
+            "What models cost, by selector, in dollars per million tokens. It overrides the prices of `genai-prices` "
+            "(the extra `prices`). A model without a price has an unknown cost.",
+            '{ "ollama" = { input = 0, output = 0 } }',
+            "those of `genai-prices`",
         ),
         Key(
             "providers",

@@ -50,7 +50,14 @@ class Map(Struct, frozen=True):
     special: dict[str, Shape] = field(default_factory=dict)
 
 
-Shape = Scalar | Array | Table | Short | Map
+class OneOrMore(Struct, frozen=True):
+    """A table, or an array of such tables. It is read as a list of places and tables."""
+
+    what: str
+    table: Table
+
+
+Shape = Scalar | Array | Table | Short | Map | OneOrMore
 
 
 class Key(Struct, frozen=True):

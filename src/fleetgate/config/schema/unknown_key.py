@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterator
 
 from fleetgate.config.schema.keys import SCHEMA
-from fleetgate.config.schema.shapes import Array, Map, Shape, Short, Table
+from fleetgate.config.schema.shapes import Array, Map, OneOrMore, Shape, Short, Table
 
 
 def unknown_key(name: str, table: Table) -> str:
@@ -35,7 +35,7 @@ def places(shape: Shape = SCHEMA, path: str = "") -> Iterator[tuple[str, str]]:
             place = f"{path}.{key.name}" if path else key.name
             yield place, key.name
             yield from places(key.shape, place)
-    elif isinstance(shape, Short):
+    elif isinstance(shape, Short | OneOrMore):
         yield from places(shape.table, path)
     elif isinstance(shape, Array):
         yield from places(shape.item, path)

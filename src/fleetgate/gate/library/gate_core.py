@@ -33,7 +33,7 @@ from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.providers.usage_questions import Usage, UsageCallable
 from fleetgate.gate.replica.group_commit import Batch, GroupCommit
 from fleetgate.gate.replica.replica import Decided, Replica
-from fleetgate.gate.slots.direct_gate import load_file
+from fleetgate.gate.slots.slot_gate import load_file
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.gate.wakeup.other_hosts import Wake, heard, mark
 from fleetgate.log.protocol import Listener, Log

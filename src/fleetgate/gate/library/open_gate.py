@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from time import time_ns
 from typing import Any
 
-from fleetgate.config.document import Problems, settings_of, shown_path
-from fleetgate.config.errors import ConfigError, ConfigProblem
+from fleetgate.config.document import settings_of, shown_path
+from fleetgate.config.errors import ConfigError, ConfigProblem, Problems
 from fleetgate.config.file import Loaded, digest, load
 from fleetgate.config.paths import config_path, store_url
 from fleetgate.gate.library.gate import Gate

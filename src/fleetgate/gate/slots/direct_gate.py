@@ -32,7 +32,7 @@ from fleetgate.gate.providers.usage_questions import Usage, UsageQuestions, Want
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import Decided, Replica, Side
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
-from fleetgate.gate.slots.slot_gate import TicketWait, unapplied_caps, with_own_host_cap
+from fleetgate.gate.slots.slot_gate import TicketWait, load_file, unapplied_caps, with_own_host_cap
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.gate.wakeup.other_hosts import Wake
 from fleetgate.log.protocol import Log, LogReplaced, StoreMoved
@@ -380,12 +380,6 @@ def has_open_calls(state: State, ident: str) -> bool:
     """Whether a model call of this run waits in the queue, or is in flight."""
     waits = any(ticket.client == ident for ticket in state.tickets.values())
     return waits or any(lease.ticket.client == ident for lease in state.leases.values())
-
-
-def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:
-    """The command that brings a config file's caps into the gate."""
-    settings = loaded.settings
-    return cmd.LoadFile(loaded.path, loaded.digest, loaded.mtime_ms, settings.rules, settings.seniority_ms, force)
 
 
 def _nothing() -> None:

@@ -21,7 +21,7 @@ from fleetgate.gate.node.client import ANSWER_S, NodeGone, NodeLink, NodeSilent
 from fleetgate.gate.providers.usage_questions import UsageQuestions, Wanted
 from fleetgate.gate.slots.base_gate import BaseSlotGate
 from fleetgate.gate.slots.base_waiter import BaseWaiter
-from fleetgate.gate.slots.slot_gate import Left, SlotGate, TicketWait, with_own_host_cap
+from fleetgate.gate.slots.slot_gate import Left, SlotGate, TicketWait, load_file, with_own_host_cap
 from fleetgate.log.clock import boot_ms
 from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import StoreError, StoreMoved
@@ -217,10 +217,7 @@ class NodeGate(BaseSlotGate):
         if answer.wants_file or answer.accounts:
             first: list[cmd.LoadFile | cmd.Credential] = []
             if answer.wants_file and loaded is not None:
-                settings = loaded.settings
-                first.append(
-                    cmd.LoadFile(loaded.path, loaded.digest, loaded.mtime_ms, settings.rules, settings.seniority_ms)
-                )
+                first.append(load_file(loaded))
             first += self.credentials.held_for(answer.accounts)
             answer = self._ask(protocol.Enter(command, first, told=True))
         if answer.lease is not None:

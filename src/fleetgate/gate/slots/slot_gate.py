@@ -172,3 +172,21 @@ def unapplied_text(path: str, selectors: Sequence[str]) -> str:
         f"not in force: the caps on {', '.join(selectors[:3])}{many} in {path}, since many machines share this store; "
         f"`fleetgate config apply {path}` brings them in for all of them"
     )
+
+
+def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:
+    """The command that brings a config file's caps and budgets into the gate."""
+    from fleetgate.config.time_zone import zone_of
+    from fleetgate.core import commands as cmd
+
+    settings = loaded.settings
+    return cmd.LoadFile(
+        loaded.path,
+        loaded.digest,
+        loaded.mtime_ms,
+        settings.rules,
+        settings.seniority_ms,
+        force,
+        settings.budgets,
+        zone_of(settings.time_zone),
+    )
