@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 from typing import Any
 
 import pytest
 
 from fleetgate.proxy.errors import ClientGone
-from fleetgate.proxy.request_body import BodyMemory, RequestBody, model_in, model_in_path, path_with_model, with_model
+from fleetgate.proxy.request_body import (
+    ATTACHMENT_BYTES,
+    MOST_OUTPUT,
+    BodyMemory,
+    RequestBody,
+    model_in_path,
+    path_with_model,
+    read_call,
+    with_model,
+)
 
 JSON = b"application/json"
 FORM = b"multipart/form-data; boundary=xx"
@@ -43,7 +54,7 @@ def test_x3_of_a_body_only_the_model_is_replaced(said: bytes) -> None:
     places = [at for at in range(len(said)) if said.startswith(b'"old"', at)]
     assert got in [said[:at] + said_new + said[at + 5 :] for at in places]
     body = asyncio.run(_read(_body(got)))
-    assert model_in(body, JSON) == 'a "new"/one'
+    assert read_call(body, JSON).model == 'a "new"/one'
 
 
 async def _read(body: RequestBody) -> RequestBody:
@@ -95,7 +106,7 @@ def test_x3_a_model_cannot_break_out_of_its_place_in_a_path() -> None:
 
 @pytest.mark.parametrize("said", [b"", b"[]", b"{", b'{"model":1}', b'{"model":null}', b"\xff\xfe", b"[" * 100_000])
 def test_x1_what_names_no_model_names_none(said: bytes) -> None:
-    assert model_in(asyncio.run(_read(_body(said))), JSON) == ""
+    assert read_call(asyncio.run(_read(_body(said))), JSON).model == ""
 
 
 def test_of_a_large_body_the_beginning_tells_the_model() -> None:
@@ -103,7 +114,7 @@ def test_of_a_large_body_the_beginning_tells_the_model() -> None:
         body = _body(start, b"x" * 100, b"}", store=BodyMemory(each=64))
         await body.read()
         assert (body.whole, body.kept) == (False, False)
-        found = model_in(body, JSON)
+        found = read_call(body, JSON).model
         rest = b"".join([piece async for piece in body.pieces(body.data)])
         assert rest == start + b"x" * 100 + b"}"
         assert body.whole
@@ -111,6 +122,56 @@ def test_of_a_large_body_the_beginning_tells_the_model() -> None:
 
     assert asyncio.run(large(b'{"model" : "m1", ')) == "m1"
     assert asyncio.run(large(b'{"stream": true, ')) == "unknown", "it takes a slot all the same"
+
+
+@pytest.mark.parametrize(
+    ("said", "most"),
+    [
+        (b'{"model":"m","max_tokens":4096}', 4096),
+        (b'{"max_completion_tokens": 100, "max_tokens":null}', 100),
+        (b'{"input":"hi","max_output_tokens":77}', 77),
+        (b'{"generationConfig":{"temperature":1,"maxOutputTokens":8192,"candidateCount":2}}', 16_384),
+        (b'{"max_tokens":10,"n":3}', 30),
+        (b'{"max_tokens":10,"n":99999999999}', 1280),
+        (b'{"messages":[{"max_tokens":9}],"x":{"max_tokens":8}}', 0),
+        (b'{"max_tokens":"4096"}', 0),
+        (b'{"max_tokens":-1}', 0),
+        (b'{"max_tokens":1e9}', 0),
+        (b'{"max_tokens":{"a":[1]},"generationConfig":7,"n":[]}', 0),
+        (b'{"generationConfig":{"maxOutputTokens":{"x":1},"candidateCount":true}}', 0),
+        (b'{"max_tokens":999999999}', MOST_OUTPUT),
+        (b'{"max_tokens":' + b"9" * 5000 + b"}", MOST_OUTPUT),
+        (b'{"max_tokens":16, nonsense', 16),
+        (b'{"content":"say \\"max_tokens\\": 5", nonsense', 0),
+    ],
+)
+def test_V2_the_most_that_an_answer_may_have_is_read_and_an_absurd_number_is_harmless(said: bytes, most: int) -> None:
+    assert read_call(asyncio.run(_read(_body(said))), JSON).max_tokens == most
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_V2_the_size_of_a_call_is_that_of_its_text(encoding: str) -> None:
+    def size(said: bytes, kind: bytes = JSON) -> int:
+        data = gzip.compress(said) if encoding else said
+        return read_call(asyncio.run(_read(_body(data))), kind, encoding.encode()).body_bytes
+
+    prompt = json.dumps({"model": "m", "messages": [{"content": "some words, " * 50_000}]}).encode()
+    assert size(prompt) == len(prompt)
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo" * 90_000}}
+    url = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 90_000}}
+    text = {"type": "text", "text": "some words, " * 50_000}
+    both = json.dumps({"model": "m", "messages": [{"content": [picture, text, url]}]}).encode()
+    assert len(prompt) < size(both) < len(prompt) + 3 * ATTACHMENT_BYTES
+    assert size(b"x" * 500_000, FORM) == ATTACHMENT_BYTES
+
+
+def test_V2_of_a_large_body_the_beginning_tells_the_most_that_an_answer_may_have() -> None:
+    async def large() -> int:
+        body = _body(b'{"model":"m","max_tokens":12,"x":"', b"x" * 100, b'"}', store=BodyMemory(each=64))
+        await body.read()
+        return read_call(body, JSON).max_tokens
+
+    assert asyncio.run(large()) == 12
 
 
 def test_what_is_kept_of_bodies_is_counted_and_forgotten() -> None:

@@ -21,7 +21,7 @@ from fleetgate.proxy.http_client.connection import UpstreamResponse
 from fleetgate.proxy.key_accounts import ANY_KEY, KeyAccounts
 from fleetgate.proxy.login_identities import LoginIdentities
 from fleetgate.proxy.providers import ProxiedProviders
-from fleetgate.proxy.request_body import model_in, model_in_path, without_encoding
+from fleetgate.proxy.request_body import model_in_path, read_call, without_encoding
 from fleetgate.proxy.routes import Route
 from fleetgate.proxy.unproven_keys import ACCOUNT as UNVERIFIED
 
@@ -113,9 +113,12 @@ class Callers:
             return
         exchange.name = model_in_path(exchange.path.decode("latin-1"))
         exchange.model_in_path = bool(exchange.name)
-        exchange.name = exchange.name or model_in(
-            exchange.body, exchange.headers.content_type, exchange.headers.encoding
-        )
+        try:
+            exchange.fields = read_call(exchange.body, exchange.headers.content_type, exchange.headers.encoding)
+        except ProxyRefusal:
+            if not exchange.name:
+                raise
+        exchange.name = exchange.name or exchange.fields.model
         if exchange.name:
             self._fill(exchange)
 

@@ -10,7 +10,7 @@ from fleetgate.gate.serving.model_calls import PendingCall
 from fleetgate.proxy.early_stream import EarlyStream
 from fleetgate.proxy.headers import CallHeaders
 from fleetgate.proxy.providers import ProxiedProvider
-from fleetgate.proxy.request_body import RequestBody
+from fleetgate.proxy.request_body import CallFields, RequestBody
 from fleetgate.proxy.routes import Route
 from fleetgate.proxy.unproven_keys import TrialPlace
 from fleetgate.signals.outcome import Outcome
@@ -41,6 +41,7 @@ class Exchange:
         "done",
         "early",
         "error",
+        "fields",
         "first_byte_s",
         "gone",
         "headers",
@@ -94,6 +95,7 @@ class Exchange:
         self.unproven = False  # the client's key is of no account yet: the provider has yet to accept it
         self.apart = False  # until then it stays out of the queue
         self.place: TrialPlace | None = None  # held meanwhile
+        self.fields = CallFields()
         self.name = ""  # of the model, as the client has it
         self.model_in_path = False
         self.run_model = ""  # of the run that it belongs to

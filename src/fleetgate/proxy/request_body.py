@@ -1,4 +1,4 @@
-"""The body of a request: its model is read from it, and it is passed on untouched.
+"""The body of a request: its model and its size are read from it, and it is passed on untouched.
 
 A body is kept in memory, so that it can be sent again, up to HELD_BYTES, and all bodies together up to ALL_BYTES; of a
 larger one the beginning is kept, the rest goes straight through, and it is sent once. A client that sends slowly holds
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -28,6 +28,10 @@ SURELY_READ_BYTES = 32 << 10  # after a larger one the server may have stopped t
 # Quotes inside a prompt are escaped, so this finds a key of the request, if not always the outermost.
 _MODEL = re.compile(rb'(?<!\\)"model"\s{0,20}:\s{0,20}"([^"\\]{1,200})"')
 _MODEL_SAID = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
+# The names of the limit for the output: OpenAI's three (one of them Anthropic's), and Gemini's.
+_LIMIT = re.compile(
+    rb'(?<!\\)"max(?:_completion_|_output_|_|Output)[tT]okens"\s{0,20}:\s{0,20}([0-9]{1,9})(?![0-9.eE])'
+)
 _FORM_MODEL = re.compile(rb'name="?model"?\r\n(?:[^\r\n]{1,200}\r\n){0,4}\r\n([^\r\n]{1,200})\r\n')
 _PATH_MODEL = re.compile(
     r"/(?:models|deployments|tunedModels)/(?P<model>[^/:?]+)(?=[:/])"
@@ -37,13 +41,42 @@ _PATH_MODEL = re.compile(
 Receive = Callable[[], Awaitable[Any]]
 
 
-class Fields(Struct):
-    """All that is read of a body."""
+# A picture or a sound counts as so many bytes of text: about 1,500 tokens, however many bytes its encoding has.
+ATTACHMENT_BYTES = 6000
+_MAY_HAVE_ATTACHMENTS = 64 << 10  # a smaller body is not searched for them
+_ATTACHMENTS = (b"base64", b"inlineData", b"inline_data", b"input_audio")
+MOST_OUTPUT = 1 << 20  # tokens: no model writes more, and a larger limit is no better
+_MOST_ANSWERS = 128
+
+
+class CallFields(NamedTuple):
+    """What a body says about its call: the model, how much text it has, and the most that the answer may have."""
 
     model: str = ""
+    body_bytes: int = 0
+    max_tokens: int = 0  # 0: it does not say
+
+
+class Fields(Struct):
+    """All that is read of a body. What may be anything is left as it is."""
+
+    model: str = ""
+    max_tokens: msgspec.Raw = msgspec.Raw()
+    max_completion_tokens: msgspec.Raw = msgspec.Raw()
+    max_output_tokens: msgspec.Raw = msgspec.Raw()
+    n: msgspec.Raw = msgspec.Raw()
+    generation_config: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="generationConfig")
+
+
+class GeminiLimits(Struct):
+    """What is read of Gemini's `generationConfig`."""
+
+    max_tokens: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="maxOutputTokens")
+    n: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="candidateCount")
 
 
 _fields = msgspec.json.Decoder(Fields)
+_gemini_limits = msgspec.json.Decoder(GeminiLimits)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -123,33 +156,73 @@ class RequestBody:
         return self.kept and len(data) <= _AT_ONCE_BYTES
 
 
-def model_in(body: RequestBody, content_type: bytes, encoding: bytes = b"") -> str:
-    """The model that a body names, or nothing; `unknown` where it cannot be read, and may be there. ProxyRefusal."""
+def read_call(body: RequestBody, content_type: bytes, encoding: bytes = b"") -> CallFields:
+    """What a body says; the model is `unknown` where it cannot be read, and may be there. ProxyRefusal."""
     data, whole = body.data, body.whole
     if not data:
-        return ""
+        return CallFields()
     if encoding:
         try:
             data, all_of_it = decoded(data, encoding.decode("latin-1"), HELD_BYTES)
         except Undecodable:
-            return "unknown"  # a call may be in it, and no call goes without a slot
+            return CallFields("unknown", len(data))  # a call may be in it, and no call goes without a slot
         whole = whole and all_of_it
     if content_type.startswith(b"multipart/"):
         found = _FORM_MODEL.search(data)
-        return found[1].decode("utf-8", "replace") if found else ""
-    if whole:
+        return CallFields(_text(found), min(len(data), ATTACHMENT_BYTES))
+    if not whole:
+        found = _MODEL.search(data)
+        return CallFields(_text(found) or "unknown", _text_bytes(data), _limit_in(data))
+    try:
+        fields = _fields.decode(data)
+    except RecursionError:
+        raise ProxyRefusal(400, "bad_json", "the body is nested too deeply: its model cannot be read") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        if content_type and not content_type.lower().startswith(b"application/json"):
+            return CallFields("", len(data))
+        # The provider says what is wrong with it, or reads it all the same: then it needs its slot.
+        return CallFields(_text(_MODEL.search(data)), _text_bytes(data), _limit_in(data))
+    return CallFields(fields.model, _text_bytes(data), _most_output(fields))
+
+
+def _text(found: re.Match[bytes] | None) -> str:
+    return found[1].decode("utf-8", "replace") if found else ""
+
+
+def _limit_in(data: bytes) -> int:
+    found = _LIMIT.search(data)
+    return min(int(found[1]), MOST_OUTPUT) if found else 0
+
+
+def _most_output(fields: Fields) -> int:
+    """The most tokens that an answer may have, by any of the names that APIs have for it. For a number that is absurd,
+    the most that any model writes; for anything else, 0.
+    """
+    answers, limits = fields.n, [fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens]
+    if fields.generation_config:
         try:
-            return _fields.decode(data).model
-        except RecursionError:
-            raise ProxyRefusal(400, "bad_json", "the body is nested too deeply: its model cannot be read") from None
+            gemini = _gemini_limits.decode(fields.generation_config)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            if content_type and not content_type.lower().startswith(b"application/json"):
-                return ""
-            # The provider says what is wrong with it, or reads it all the same: then it needs its slot.
-            found = _MODEL.search(data)
-            return found[1].decode("utf-8", "replace") if found else ""
-    found = _MODEL.search(data)
-    return found[1].decode("utf-8", "replace") if found else "unknown"
+            pass
+        else:
+            answers, limits = gemini.n or answers, [*limits, gemini.max_tokens]
+    most = max(_number(limit, MOST_OUTPUT) for limit in limits)
+    return min(most * max(_number(answers, _MOST_ANSWERS), 1), MOST_OUTPUT)
+
+
+def _number(raw: msgspec.Raw, most: int) -> int:
+    digits = bytes(raw)
+    if not digits.isdigit():
+        return 0
+    return min(int(digits), most) if len(digits) <= 9 else most
+
+
+def _text_bytes(data: bytes) -> int:
+    """The size of a body, in which a picture or a sound counts as little as it does for a model."""
+    if len(data) < _MAY_HAVE_ATTACHMENTS or not any(word in data for word in _ATTACHMENTS):
+        return len(data)
+    strings = (part for part in data.split(b'"') if len(part) > ATTACHMENT_BYTES and b" " not in part[:500])
+    return len(data) - sum(len(part) - ATTACHMENT_BYTES for part in strings)
 
 
 def model_in_path(path: str) -> str:
@@ -176,7 +249,7 @@ def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
     try:
         if _fields.decode(data).model == model:
             return data
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # as `model_in` has read it
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # as `read_call` has read it
         found = _MODEL.search(data)
         return data if found is None else _replaced(data, found, said[1:-1])
     for found in _MODEL_SAID.finditer(data):
