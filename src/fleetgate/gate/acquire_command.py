@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Protocol, TypedDict, Unpack
 
     from fleetgate.core.entities import Spec
+    from fleetgate.core.usage import Size
     from fleetgate.gate.providers.usage_questions import Usage
 
     class Asker(Protocol):
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
         bound: str
         client: str
         renew_ms: int
+        size: Size
+        run: str
 
 
 def acquire_command(

@@ -17,6 +17,7 @@ from fleetgate.config.units import parse_duration_ms
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.queue.order import MAX_PRIORITY
 from fleetgate.gate.serving.model_calls import ModelCalls
+from fleetgate.prices import Price, load_in_background, price_of
 from fleetgate.proxy.access_log import AccessLog
 from fleetgate.proxy.attempts import LEFT, NOT_TAKEN, Attempts
 from fleetgate.proxy.callers import Callers
@@ -73,7 +74,7 @@ class Proxy:
         """`trusts`: whether a request comes from a trusted local user; without it, all on loopback do."""
         self._gate = gate
         self._calls = ModelCalls(gate.core)
-        self._attempts = Attempts(self._calls, lambda: self._callers)
+        self._attempts = Attempts(self._calls, lambda: self._callers, self._price_of)
         self._loopback = loopback
         self._trusts = trusts or (lambda _: loopback)
         self._is_token = is_token
@@ -100,8 +101,12 @@ class Proxy:
         self._log.close()
         self._log = AccessLog(self._folder if settings.serve.access_log else "")
 
+    def _price_of(self, model: str) -> Price | None:
+        return price_of(model)
+
     async def start(self) -> None:
         """Begin; the gate is open."""
+        load_in_background()
         self._loop = asyncio.get_running_loop()
         self._salt = await self._calls.salt()
         self._identities.load(await self._calls.rows_beside(IDENTITIES))
@@ -323,7 +328,7 @@ class Proxy:
         said = {name: value.decode("latin-1").strip() for name, value in ours.items()}
         run = said.get(b"lease", "")
         if run and (known := self._calls.run(run)) is not None:
-            exchange.client = run
+            exchange.client = exchange.run = run
             exchange.project, exchange.priority, exchange.run_model = known
         if b"hold" in said:
             try:

@@ -19,12 +19,15 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from fleetgate.core.entities import Lease
+from fleetgate.core.usage import Size, Usage
+from fleetgate.gate.library.pending_requests import UNUSED
 from fleetgate.gate.serving.model_calls import ModelCalls, NotInTime, PendingCall
 from fleetgate.log.protocol import StoreError
+from fleetgate.prices import Price
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.exchange import CallCandidate, Exchange
 from fleetgate.proxy.headers import header_for, looked_at, without_key
-from fleetgate.proxy.http_client.connection import OnNews, UpstreamResponse
+from fleetgate.proxy.http_client.connection import CannotConnect, OnNews, UpstreamResponse
 from fleetgate.proxy.request_body import path_with_model, with_model, without_encoding
 from fleetgate.proxy.unproven_keys import TooManyTrials, TrialPlace, TrialPlaces
 from fleetgate.signals.classify_http import classify_response
@@ -60,9 +63,12 @@ class KeyJudge(Protocol):
 class Attempts:
     """Brings requests to their answers."""
 
-    def __init__(self, calls: ModelCalls, key_judge: Callable[[], KeyJudge]) -> None:
+    def __init__(
+        self, calls: ModelCalls, key_judge: Callable[[], KeyJudge], price_of: Callable[[str], Price | None]
+    ) -> None:
         self._calls = calls
         self._key_judge = key_judge
+        self._price_of = price_of
         self._places = TrialPlaces()
 
     async def answer(self, exchange: Exchange, on_news: OnNews) -> ProviderAnswer:
@@ -133,8 +139,16 @@ class Attempts:
                 said = NOT_ITS_KEY
             if said.kind == "server_error" and said.wait_ms is None:
                 said = _with_wait(said, 0)  # it is passed on, and the client decides when to try again
-            self._calls.leave(exchange.lease, said)
-            exchange.lease = ""
+            self._calls.leave(exchange.lease, said, self._usage_of(exchange), exchange.readings)
+            exchange.lease, exchange.readings = "", ()
+
+    def _usage_of(self, exchange: Exchange) -> Usage | None:
+        """What the call used, with its cost; None where that is not known, and the estimate stands (rule U1)."""
+        usage = exchange.usage if exchange.reader is None else exchange.reader.usage()
+        if usage is None or usage.cost is not None or not usage.calls:
+            return usage
+        price = self._price_of(exchange.model)
+        return usage if price is None else replace(usage, cost=price.cost(usage))
 
     # The queue.
 
@@ -153,8 +167,19 @@ class Attempts:
             priority=exchange.priority,
             what=f"{exchange.method} {exchange.path[:60].decode('latin-1')}",
             client=exchange.client,
+            size=self._size_of(exchange, models[0]),
+            run=exchange.run,
         )
         return exchange.pending
+
+    def _size_of(self, exchange: Exchange, model: str) -> Size:
+        """What the engine estimates the usage from (rule V2), with the prices of the model that is wanted most."""
+        fields, price = exchange.fields, self._price_of(model)
+        if price is None:
+            return Size(fields.body_bytes, fields.max_tokens)
+        return Size(
+            fields.body_bytes, fields.max_tokens, price.input, price.cache_read, price.cache_write, price.output
+        )
 
     def leave_queue(self, exchange: Exchange) -> None:
         """Leave the queue before waiting in it."""
@@ -176,7 +201,7 @@ class Attempts:
             exchange.queue_s += perf_counter() - exchange.queued_at if exchange.queued_at else 0.0
             exchange.queued_at = 0.0
         exchange.lease, exchange.model = lease.id, lease.model
-        exchange.outcome = None
+        exchange.outcome, exchange.usage = None, UNUSED
         candidate = exchange.candidates[lease.model]
         exchange.upstream, exchange.own = candidate.upstream, candidate.own
         return candidate
@@ -220,12 +245,16 @@ class Attempts:
     async def _attempt(self, exchange: Exchange, candidate: CallCandidate | None, on_news: OnNews) -> ProviderAnswer:
         began = exchange.waiting_since = perf_counter()
         start = b""
+        exchange.usage = None
         try:
             response = await self._send(exchange, candidate, on_news)
             if response.status >= 400:
+                exchange.usage = UNUSED
                 exchange.upstream_s = perf_counter() - began
                 start = await _start_of(response)
         except (OSError, ValueError) as error:
+            if isinstance(error, CannotConnect | TimeoutError | ValueError):
+                exchange.usage = UNUSED  # it was not sent
             raise self.report_failure(exchange, error) from None
         return ProviderAnswer(response, start)
 

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import NamedTuple
 
+from fleetgate.core.usage import Reading, Usage
+from fleetgate.gate.library.pending_requests import UNUSED
 from fleetgate.gate.serving.model_calls import PendingCall
 from fleetgate.proxy.early_stream import EarlyStream
 from fleetgate.proxy.headers import CallHeaders
 from fleetgate.proxy.providers import ProxiedProvider
 from fleetgate.proxy.request_body import CallFields, RequestBody
+from fleetgate.proxy.response_reader import ResponseReader
 from fleetgate.proxy.routes import Route
 from fleetgate.proxy.unproven_keys import TrialPlace
 from fleetgate.signals.outcome import Outcome
@@ -62,7 +65,10 @@ class Exchange:
         "query",
         "queue_s",
         "queued_at",
+        "reader",
+        "readings",
         "route",
+        "run",
         "run_model",
         "secret",
         "since",
@@ -73,6 +79,7 @@ class Exchange:
         "unproven",
         "upstream",
         "upstream_s",
+        "usage",
         "waiting_for_client",
         "waiting_since",
     )
@@ -98,7 +105,8 @@ class Exchange:
         self.fields = CallFields()
         self.name = ""  # of the model, as the client has it
         self.model_in_path = False
-        self.run_model = ""  # of the run that it belongs to
+        self.run = ""  # the lease of the run that it belongs to
+        self.run_model = ""
         self.candidates: dict[str, CallCandidate] = {}  # by model; the first is the one requested
         self.client = ""
         self.project = "default"
@@ -118,6 +126,9 @@ class Exchange:
         self.status = 0
         self.bytes_sent = 0
         self.outcome: Outcome | None = None
+        self.usage: Usage | None = UNUSED  # of the attempt under way; None: not known, it may have been used
+        self.reader: ResponseReader | None = None  # of the response that is passed on; it knows the usage then
+        self.readings: tuple[Reading, ...] = ()  # the provider's rates, not reported yet
         self.error = ""
         self.stop_watch: Callable[[], object] | None = None  # ends the watch over the client's connection
         self.gone = False  # the client has left

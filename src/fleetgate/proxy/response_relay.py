@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter, time_ns
 from typing import Any, Protocol
 
+from fleetgate.gate.library.pending_requests import UNUSED
 from fleetgate.proxy.attempts import describe_error
 from fleetgate.proxy.errors import ProxyRefusal, headers_of, shape_of
 from fleetgate.proxy.exchange import Exchange
 from fleetgate.proxy.headers import ISOLATED, Pairs, passed_back
 from fleetgate.proxy.http_client.connection import UpstreamResponse
-from fleetgate.proxy.stream_errors import StreamErrors
+from fleetgate.proxy.response_reader import ResponseReader
 from fleetgate.signals.outcome import outcome
 from fleetgate.signals.rate_limit_headers import PoolHint, pools_hint
 
@@ -51,7 +52,6 @@ class ResponseRelay:
     __slots__ = (
         "_client",
         "_ended",
-        "_events",
         "_exchange",
         "_head",
         "_on_end",
@@ -77,7 +77,6 @@ class ResponseRelay:
         self._response: UpstreamResponse | None = None
         self._start = b""  # of the body: what was read already
         self._head: Pairs | None = None  # yet to be sent
-        self._events: StreamErrors | None = None
         self._ended = False
 
     def news(self, response: UpstreamResponse) -> None:
@@ -106,9 +105,12 @@ class ResponseRelay:
         self._head = (
             None if exchange.early is not None and exchange.early.begun else headers + outcome_headers(exchange)
         )
-        if status < 300 and exchange.lease:
-            self._events = StreamErrors(
-                exchange.upstream.provider, exchange.model.partition("/")[2], _encoding_of(response)
+        if status >= 300:
+            exchange.usage = UNUSED
+        elif exchange.lease:
+            name = exchange.model.partition("/")[2]
+            exchange.reader = ResponseReader(
+                exchange.upstream.provider, name, _encoding_of(response), stream=event_stream
             )
         # Of a stream the head goes ahead; of anything else, the first byte is waited for: there may be none.
         self._pass_on(ahead=event_stream)
@@ -164,8 +166,8 @@ class ResponseRelay:
         piece, self._start = self._start + response.take(), b""
         if piece:
             exchange.bytes_sent += len(piece)
-            if self._events is not None:
-                self._events.feed(piece)
+            if exchange.reader is not None:
+                exchange.reader.feed(piece)
         if response.complete:
             self._last(piece)
             return
@@ -183,9 +185,9 @@ class ResponseRelay:
     def _last(self, piece: bytes) -> None:
         exchange = self._exchange
         exchange.done = True
-        if self._events is not None:
-            self._events.end()
-            exchange.outcome = self._events.outcome or exchange.outcome
+        if exchange.reader is not None:
+            exchange.reader.end()
+            exchange.outcome = exchange.reader.outcome or exchange.outcome
         self._on_end(exchange)
         self._send_head()
         self._client.end(piece)

@@ -1,6 +1,6 @@
 """The requests of one process: those that wait, those that hold a lease, and how each of them ends.
 
-A release that failed because the store did is repeated as soon as the store works again.
+A release that failed because the store did is repeated, with its usage, as soon as the store works again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from typing import NamedTuple
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease, Reason
+from fleetgate.core.usage import RESPONSE, Usage
 from fleetgate.gate.library.lease_handles import Deferred, NotAdmitted
 from fleetgate.gate.replica.group_commit import Batch, GroupCommit
 from fleetgate.gate.replica.replica import Decided, Replica
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
+
+UNUSED = Usage(source=RESPONSE)  # the usage of a request that was given up before it was used, or refused
 
 
 class Waiting(NamedTuple):
@@ -31,7 +34,7 @@ class PendingRequests:
     def __init__(self, replica: Replica, commits: GroupCommit, is_closed: Callable[[], bool]) -> None:
         self.waiting: dict[str, Waiting] = {}
         self.held: dict[str, Lease] = {}
-        self._unreleased: set[str] = set()  # given up, and then the store failed
+        self._unreleased: dict[str, cmd.Release] = {}  # given up, and then the store failed
         self._replica = replica
         self._commits = commits
         self._is_closed = is_closed
@@ -43,19 +46,25 @@ class PendingRequests:
         return future
 
     def give_up(self, ident: str) -> None:
-        """Give up the ticket or lease of this id. Never waits: what is in the batch will be done."""
+        """Give up the ticket or lease of this id, which was not used. Never waits: the next transaction has it."""
+        self._give_up(cmd.Release(ident, usage=UNUSED))
+
+    def _give_up(self, release: cmd.Release) -> None:
+        ident = release.id
         self.waiting.pop(ident, None)
         self.held.pop(ident, None)
         if not self._is_closed():
             self._commits.put(cmd.Cancel(ident))  # a place in the queue, or a grant that was not claimed yet
-            self._commits.put(cmd.Release(ident, "ok"))
+            self._commits.put(release)
 
     def give_up_all(self) -> list[asyncio.Future[Lease | Deferred]]:
         """Give up everything but clients' tickets, which another service may take over; the futures that waited."""
         futures = [waiting.future for waiting in self.waiting.values()]
         waiting = {ident: one for ident, one in self.waiting.items() if not one.command.renew_ms}
-        for ident in {**waiting, **self.held, **dict.fromkeys(self._unreleased)}:
+        for ident in waiting:
             self.give_up(ident)
+        for release in (*(cmd.Release(ident) for ident in self.held), *self._unreleased.values()):
+            self._give_up(release)
         self.waiting.clear()
         return futures
 
@@ -67,9 +76,9 @@ class PendingRequests:
     def retry_releases(self) -> None:
         """The store works: repeat the releases that failed."""
         if self._unreleased and not self._is_closed():
-            unreleased, self._unreleased = self._unreleased, set()
-            for ident in unreleased:
-                self.give_up(ident)
+            unreleased, self._unreleased = self._unreleased, {}
+            for release in unreleased.values():
+                self._give_up(release)
 
     # The results of our commands.
 
@@ -93,8 +102,11 @@ class PendingRequests:
                 waiting = self.waiting.pop(command.id, None)  # type: ignore[union-attr]
                 if waiting is not None and not waiting.future.done():
                     waiting.future.set_exception(error)
-            elif kind is cmd.Release or (kind is cmd.Cancel and future is None):
-                self._unreleased.add(command.id)  # type: ignore[union-attr]
+            elif kind is cmd.Release:
+                # Without its outcome: a refusal that comes late would hold others back for nothing.
+                self._unreleased[command.id] = cmd.Release(command.id, usage=command.usage)  # type: ignore[union-attr]
+            elif kind is cmd.Cancel and future is None:
+                self._unreleased.setdefault(command.id, cmd.Release(command.id, usage=UNUSED))  # type: ignore[union-attr]
             if future is not None and not future.done():
                 future.set_exception(error)
 
@@ -164,7 +176,7 @@ class PendingRequests:
         for ticket in tickets:
             ours = ticket.holder == replica.me and ticket.wake == replica.address and not ticket.renew_ms
             if ours and ticket.id not in known:
-                self.give_up(ticket.id)
+                self._give_up(cmd.Release(ticket.id))
 
 
 # How another process may end a ticket or a grant of ours.

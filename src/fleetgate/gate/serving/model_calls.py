@@ -17,6 +17,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Reason, Spec
 from fleetgate.core.pools.blame import narrowest
 from fleetgate.core.state.state import State
+from fleetgate.core.usage import Reading, Size, Usage
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.core.views.wait_reasons import opens_at, reason_for
 from fleetgate.gate.acquire_command import acquire_command
@@ -85,11 +86,15 @@ class ModelCalls:
         if wait_ms := _closed_ms(core, state, spec, within_s):
             raise _outlasting(core, state, spec, wait_ms)
 
-    def ask(self, spec: Spec, since: int, *, priority: int = 0, what: str = "", client: str = "") -> PendingCall:
-        """Enter the queue. Wait for the slot with `enter`, or `give_up`."""
+    def ask(
+        self, spec: Spec, since: int, *, size: Size, priority: int = 0, what: str = "", client: str = "", run: str = ""
+    ) -> PendingCall:
+        """Enter the queue. Wait for the slot with `enter`, or `give_up`. `run`: the lease of the run that calls."""
         core = self._core
         core.check_open()
-        command = acquire_command(core, spec, since=since, priority=priority, command=what, client=client)
+        command = acquire_command(
+            core, spec, since=since, priority=priority, command=what, client=client, size=size, run=run
+        )
         requests, commits = core.requests, core.commits
         future = requests.add(command)
         if requests.held or commits.scheduled or commits.busy:
@@ -122,14 +127,14 @@ class ModelCalls:
             raise NotInTime(got.reason, _ms_until(core, got.reason))
         return got
 
-    def leave(self, ident: str, outcome: Outcome) -> None:
-        """Release a slot, with the outcome of the call. Releasing twice is harmless."""
+    def leave(self, ident: str, outcome: Outcome, usage: Usage | None, readings: tuple[Reading, ...] = ()) -> None:
+        """Release a slot, with the outcome of the call and its usage, if known. Releasing twice is harmless."""
         core = self._core
         lease = core.requests.held.pop(ident, None)
         if lease is None or core.closed:
             return
         if outcome.kind == "ok":
-            command = cmd.Release(ident)
+            command = cmd.Release(ident, usage=usage, readings=readings)
         else:
             # The credential of the account that the config names: a backoff ends when it changes (rule B3).
             credential = core.credentials.used_for("" if core.commits.busy else lease.model)
@@ -143,6 +148,9 @@ class ModelCalls:
                 credential=credential.digest,
                 identity=credential.identity,
                 named=outcome.named,
+                usage=usage,
+                readings=outcome.readings or readings,
+                refused_rate=outcome.rate,
             )
         known = core.replica.loaded
         if core.requests.waiting or core.commits.busy or known is None or known.state.active_queues:
@@ -183,7 +191,10 @@ class ModelCalls:
             core.commits.put(cmd.UseUp(ident, wait_ms, scope, family))
 
     def run(self, ident: str) -> Run | None:
-        """A run, by the id of its lease; None when there is none, or the store cannot be read."""
+        """A run, by the id of its lease; None when it is none (any longer), or the store cannot be read.
+
+        The id is random, and known to the run and to readers of the gate's state only.
+        """
         core = self._core
         try:
             lease = core.replica.state.leases.get(ident)
@@ -192,7 +203,9 @@ class ModelCalls:
                 lease = core.replica.state.leases.get(ident)
         except StoreError:
             return None
-        return None if lease is None else Run(lease.ticket.spec.project, lease.ticket.priority, lease.model)
+        if lease is None or lease.ticket.spec.kind == "requests":  # a call is not a run
+            return None
+        return Run(lease.ticket.spec.project, lease.ticket.priority, lease.model)
 
     async def salt(self) -> bytes:
         """The store's salt for hashes of credentials; the first process that needs it creates it."""

@@ -1,29 +1,32 @@
-"""Errors inside a stream that began well: Anthropic's `error` events, OpenRouter's `finish_reason: error`.
+"""What a response says while it passes by: its usage (rule U1), and errors inside a stream that began well, such as
+Anthropic's `error` events and OpenRouter's `finish_reason: error`.
 
-They are passed on like everything else, and reported to the gate. Pieces are read as they go by; only an event that has
-begun and not ended is kept.
+Everything is passed on as it is; one decoded copy serves both. Pieces are read as they go by. Only an event that has
+begun and not ended is kept, and of a response that is no stream, as much as a usual one has.
 """
 
 from __future__ import annotations
 
 from time import time_ns
 
+from fleetgate.core.usage import Usage
+from fleetgate.gate.library.pending_requests import UNUSED
 from fleetgate.signals.classify_http import classify_stream_error
 from fleetgate.signals.content_encoding import Decoder, Undecodable
 from fleetgate.signals.outcome import Outcome
+from fleetgate.signals.response_usage import UsageReader
 
 _MOST = 64 * 1024  # of an event that does not end
-_MOST_DECODED = 1 << 20  # of one piece: what grows more is not looked at any longer
+_MOST_DECODED = 4 << 20  # of one piece: what grows more is not looked at any longer
 _WORDS = (b'"error"', b'"response.failed"')
 
 
-class StreamErrors:
-    """Looks for an error in the events of one stream."""
+class ResponseReader:
+    """Reads one response. `encoding` is its Content-Encoding, `stream`: it is a stream of server-sent events."""
 
-    __slots__ = ("_blind", "_decoder", "_kept", "_model", "_provider", "outcome")
+    __slots__ = ("_blind", "_complete", "_decoder", "_kept", "_model", "_provider", "_stream", "_usage", "outcome")
 
-    def __init__(self, provider: str, model: str, encoding: str = "") -> None:
-        """`encoding` is the stream's Content-Encoding: a copy is decoded to be looked at."""
+    def __init__(self, provider: str, model: str, encoding: str = "", *, stream: bool = True) -> None:
         try:
             self._decoder = Decoder(encoding) if encoding else None
             self._blind = False
@@ -31,8 +34,11 @@ class StreamErrors:
             self._decoder, self._blind = None, True
         self._provider = provider
         self._model = model
+        self._stream = stream
+        self._usage = UsageReader(stream=stream)
         self._kept = b""
-        self.outcome: Outcome | None = None
+        self._complete = False
+        self.outcome: Outcome | None = None  # an error that came inside it
 
     def feed(self, piece: bytes) -> None:
         """The next piece."""
@@ -40,6 +46,7 @@ class StreamErrors:
             return
         if self._decoder is not None:
             piece = self._decoded(self._decoder, piece)
+        self._usage.feed(piece)
         if not self._kept and piece.endswith(b"\n\n") and _WORDS[0] not in piece and _WORDS[1] not in piece:
             return  # whole events, and none of them an error: almost always
         if self.outcome is not None:
@@ -53,6 +60,21 @@ class StreamErrors:
         if _WORDS[0] in data or _WORDS[1] in data:
             self._judge(data[:end])
 
+    def end(self) -> None:
+        """The response is over: what is left is an event too, or a body that is an error."""
+        self._complete = not self._blind
+        if self.outcome is None and self._kept and (_WORDS[0] in self._kept or _WORDS[1] in self._kept):
+            self._judge(self._kept)
+
+    def usage(self) -> Usage | None:
+        """What was used, by all that has come until now; None where the response has not said so (yet)."""
+        if self._blind and not self._stream:
+            return None  # what was kept is not its end
+        found = self._usage.result(complete=self._complete and self.outcome is None)
+        if found is None and self.outcome is not None and not self._stream:
+            return UNUSED  # an error with the status of a success
+        return found
+
     def _decoded(self, decoder: Decoder, piece: bytes) -> bytes:
         """The decoded piece; empty once the stream cannot be decoded any more."""
         try:
@@ -62,11 +84,6 @@ class StreamErrors:
             return b""
         self._blind = decoder.cut
         return found
-
-    def end(self) -> None:
-        """The stream is over: what is left is an event too, or a body that is an error."""
-        if self.outcome is None and self._kept and (_WORDS[0] in self._kept or _WORDS[1] in self._kept):
-            self._judge(self._kept)
 
     def _judge(self, events: bytes) -> None:
         now = time_ns() // 1_000_000
