@@ -26,12 +26,15 @@ import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.budgets.calendar import Zone
 from fleetgate.core.engine import Engine
-from fleetgate.core.entities import Lease, Reason, Rule, Spec, Ticket
+from fleetgate.core.entities import BudgetRule, Lease, Reason, Rule, Spec, Ticket
 from fleetgate.core.invariants import check_invariants, check_settled
 from fleetgate.core.pools.backoff import Backoff
-from fleetgate.core.state.snapshot_format import FORMAT, PoolRecord, Snapshot
+from fleetgate.core.state.snapshot_format import FORMAT, BudgetRecord, PoolRecord, Snapshot
 from fleetgate.core.state.state import State
+from fleetgate.core.usage import RESPONSE, Reading, Size, Usage
+from fleetgate.core.views.budget_views import budget_views
 from fleetgate.gate.replica.replica import Replica
 from fleetgate.log.event_codec import decode, encode
 from fleetgate.log.memory import MemoryLog
@@ -45,6 +48,15 @@ OPUS, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6"
 ALICE, BOB, CHILD, SHELL = "h1|b0|4026|100|5000", "h1|b0|4026|200|6000", "h1|b0|4026|300|7000", "h1|b0|4026|400|8000"
 FOREVER = 1 << 53  # a pause without an end
 HOST, OPUS_POOL = "agents host:h1", "agents anthropic/claude-opus-*"
+
+# What the budgets of events-budgets.jsonl say: used, reserved and free.
+BUDGETS = {
+    f"{SONNET} input/1m": (0, 501, 299),
+    f"{SONNET} input/provider": (0, 501, 4_499),
+    "host:h1 tokens/5h": (1_243, 1_020, 8_997_737),
+    "project:web tokens/month": (3_485, 2_030, -515),
+    "project:web usd/day": (615_000, 24_016, 5_360_984),
+}
 
 # What each snapshot says, in the words of the release that wrote it.
 SUMMARIES: dict[int, dict[str, Any]] = {
@@ -392,6 +404,53 @@ def build(folder: Path) -> None:
     (folder / f"snapshot-{FORMAT}.json").write_bytes(snapshot + b"\n")
 
 
+def budget_log() -> list[tuple[int, list[ev.Event]]]:
+    """A log about usage and budgets, as the engine that decided it wrote it."""
+    engine = Engine(me=ALICE)
+    log: list[tuple[int, list[ev.Event]]] = []
+
+    def do(after_ms: int, *commands: cmd.Command) -> None:
+        at = engine.state.at + after_ms if log else T0
+        log.append((at, [event for each in (cmd.Tick(), *commands) for event in engine.handle(each, at)]))
+
+    day = BudgetRule("project", "usd", 1_000_000, "day", when_empty="stop", estimate="max")
+    minute = BudgetRule(SONNET, "input", 1_000, "1m", 60_000, burst=800)
+    zone = Zone((0, T0), (3_600_000, 7_200_000))
+    do(0, cmd.LoadFile("config.toml", "d1", 1, (Rule("agents", "host", cap=9),), budgets=(day, minute), zone=zone))
+    do(1, cmd.SetBudget(BudgetRule("host", "tokens", 9_000_000, "5h", 18_000_000)))
+    do(1, cmd.SetBudget(BudgetRule("project:web", "calls", 100, "week")))
+    do(1, cmd.RemoveBudget("project:web", "calls", "week"))
+    do(0, cmd.SetBudget(BudgetRule("project:web", "tokens", 5_000, "month", when_empty="warn")))
+    run = Spec(models=(SONNET,), host="h1", project="web")
+    call = Spec(models=(SONNET,), kind="requests", project="web")
+    size = Size(2_000, 500, 3_000_000, 300_000, 3_750_000, 15_000_000)
+    used = Usage(1, 500, 30, 2, 700, 600_000, RESPONSE)
+    do(1, cmd.Acquire("run", run, ALICE, estimate=Usage(3, 100, 10, 1, 200, 90_000, "estimate")))
+    do(1, cmd.Acquire("call", call, ALICE, size=size, run="run"), cmd.Acquire("later", call, BOB, size=size))
+    readings = (Reading("input", 5_000, 100, 58_000, 60_000, 5),)
+    do(900, cmd.ObserveRates("call", readings), cmd.Release("call", usage=used, readings=readings))
+    do(1, cmd.Settle("run", Usage(1, 5, 0, 0, 5, 10, RESPONSE)))
+    do(1, cmd.AddBudget("project:web usd/day", 5_000_000, T0 + 7_000_000), cmd.ResetBudget("project:web usd/day"))
+    do(60_000, cmd.Release("later", "rate_limited", 2_000, refused_rate="input"))
+    do(1, cmd.Acquire("lost", call, BOB, size=size, run="run"))
+    do(3_600_000, cmd.Reclaim("lost", "me"), cmd.Release("run", usage=Usage(9, 9, 9, 9, 9, 9, "record")))
+    do(1, cmd.Acquire("held", call, BOB, size=size), cmd.Acquire("waits", call, BOB, size=Size(9_000)))
+    do(1, cmd.Acquire("agent", run, ALICE), cmd.Settle("agent", used))
+    do(1, cmd.Acquire("killed", run, ALICE), cmd.Settle("killed", Usage(2, 1)), cmd.Reclaim("killed", "me"))
+    return log
+
+
+def build_budgets(folder: Path) -> None:
+    """Write the files about usage and budgets."""
+    log = budget_log()
+    lines = [msgspec.json.encode({"at": at, "events": msgspec.Raw(encode(events))}) for at, events in log]
+    (folder / "events-budgets.jsonl").write_bytes(b"\n".join([*lines, b""]))
+    snapshot = msgspec.json.format(
+        msgspec.json.encode({"format": FORMAT, **msgspec.to_builtins(replayed(log).export())})
+    )
+    (folder / "snapshot-1-budgets.json").write_bytes(snapshot + b"\n")
+
+
 def read_log(path: Path) -> list[tuple[int, list[ev.Event]]]:
     """A log's lines, by the decoder that the stores use."""
     lines = path.read_bytes().splitlines()
@@ -494,6 +553,19 @@ def test_a_snapshot_with_a_backoff_of_refused_calls_restores_to_what_it_meant() 
     assert (backoff.key, backoff.times, backoff.ends_at) == ("groq/fast", 3, T0 + 64_000)
 
 
+def test_a_log_about_usage_and_budgets_means_what_it_meant() -> None:
+    state = replayed(read_log(HERE / "events-budgets.jsonl"))
+    check_invariants(state)
+    found = {view.name: (view.used, view.reserved, view.free) for view in budget_views(state, state.at)}
+    assert found == BUDGETS
+    assert {row.usage.source: row.usage.cost for row in state.usage.rows()} == {
+        "": None,
+        "response": 600_000,
+        "estimate": 9_006,
+    }
+    assert loaded((HERE / "snapshot-1-budgets.json").read_bytes()).export() == state.export()
+
+
 def test_a_snapshot_is_what_the_log_before_it_says() -> None:
     replay = replayed(read_log(HERE / "events-1.jsonl"))
     assert loaded(read_snapshot(1)).export() == replay.export()
@@ -515,7 +587,7 @@ def test_the_files_have_every_field_of_every_record() -> None:
     for path in [*HERE.glob("snapshot-*.json"), *HERE.glob("events-*.jsonl")]:
         for line in path.read_bytes().splitlines() if path.suffix == ".jsonl" else [path.read_bytes()]:
             _note(msgspec.json.decode(line), seen)
-    for kind in (Ticket, Spec, Lease, Rule, Reason, Backoff, PoolRecord, Snapshot):
+    for kind in (Ticket, Spec, Lease, Rule, Reason, Backoff, PoolRecord, BudgetRule, BudgetRecord, Usage, Snapshot):
         assert set(kind.__struct_encode_fields__) == seen[kind], f"{kind.__name__}: see the top of this file"
 
 
@@ -525,6 +597,9 @@ _KNOWN_BY = {
     "models": Spec,
     "granted_seq": Lease,
     "selector": Rule,
+    "per": BudgetRule,
+    "budget": BudgetRecord,
+    "cache_read": Usage,
     "code": Reason,
     "hold_mean_ms": PoolRecord,
     "scope": Backoff,
@@ -539,7 +614,11 @@ def _note(value: Any, seen: dict[type, set[str]]) -> None:
     elif isinstance(value, dict):
         if "type" not in value:  # an event's own fields are looked at elsewhere
             for key, kind in _KNOWN_BY.items():
-                if key in value:
+                if (
+                    key in value
+                    and not (key == "selector" and "per" in value)
+                    and not (key == "budget" and "code" in value)
+                ):
                     seen.setdefault(kind, set()).update(value)
         for each in value.values():
             _note(each, seen)
@@ -571,4 +650,6 @@ def test_a_snapshot_that_is_none_is_refused_with_what_to_do() -> None:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    build_budgets(target)
+    build(target)

@@ -222,12 +222,5 @@ def test_what_is_given_back_belongs_to_the_window_in_which_it_was_taken() -> Non
     assert (window.free(T0 + 5_000), second) == (2, T0 + 10_000)
 
 
-def test_a_window_that_is_reset_is_unused() -> None:
-    window = Window(10, "", 5_000, UTC)
-    window.take(10, T0)
-    window.reset()
-    assert window.free(T0) == 10
-
-
 def test_the_tokens_of_a_usage_are_all_kinds_together() -> None:
     assert Usage(input=1, cache_read=20, cache_write=300, output=4_000).tokens == 4_321

@@ -138,7 +138,8 @@ class Deadlines:
             return None
         _, what, name = timer
         if what == POOL:
-            return self._state.pools[name].parking.first_ticket()
+            resource = self._state.resource(name)
+            return None if resource is None else resource.parking.first_ticket()
         if what == USAGE:
             return self.first_asker(self._state.pools[name])
         if what == EXPIRY:
@@ -195,6 +196,8 @@ class Deadlines:
             pool.parking.timer_at = pool.usage_gate.timer_at = 0
             if pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven:
                 self._await_acceptance(pool)
+        for budget in state.budgets.values():
+            budget.parking.timer_at = 0
         for pool in state.gates:
             self.watch_usage(pool, state.at)
 
@@ -218,8 +221,8 @@ class Deadlines:
     # Whether a deadline still means something: what it was set for may be gone.
 
     def _pool_is_current(self, at: int, name: str) -> bool:
-        pool = self._state.pools.get(name)
-        return pool is not None and pool.parking.timer_at == at
+        resource = self._state.resource(name)
+        return resource is not None and resource.parking.timer_at == at
 
     def _usage_is_current(self, at: int, name: str) -> bool:
         pool = self._state.pools.get(name)

@@ -36,6 +36,7 @@ from fleetgate.core.errors import InternalError
 from fleetgate.core.handlers.acquire import AcquireHandler
 from fleetgate.core.handlers.adopt import AdoptHandler
 from fleetgate.core.handlers.backoffs import BackoffHandler
+from fleetgate.core.handlers.budgets import BudgetHandler
 from fleetgate.core.handlers.caps import CapHandler
 from fleetgate.core.handlers.hosts import HostHandler
 from fleetgate.core.handlers.jobs import JobHandler
@@ -75,8 +76,13 @@ class Engine:
         self._admission = Admission(state, self.deadlines, self._grants, self._reservations)
         self._usage_answers = UsageAnswerHandler(state, self.deadlines, self._admission, record)
         self._backoffs = BackoffHandler(state, record)
+        self._budgets = BudgetHandler(state, record)
         self._rate_limits = RateLimitHandler(state, record, self._backoffs)
-        self._leases = LeaseHandler(state, record, self._rate_limits, self._backoffs, self._usage_answers)
+        self._leases = LeaseHandler(
+            state, record, self._rate_limits, self._backoffs, self._usage_answers, self._budgets
+        )
+        self._validator = RequestValidator(state, self._admission, record)
+        self._requests = AcquireHandler(state, self._admission, self._grants, self._validator, record)
         self._replayed_to = 0  # another process has done what was due by then
         self._handlers = self._handler_of_each_command()
         self._on_deadline = self._action_of_each_deadline()
@@ -86,9 +92,9 @@ class Engine:
         self._grants.address = address
 
     def _handler_of_each_command(self) -> dict[type, Callable[[Any, int], None]]:
-        state, record, leases = self.state, self._recorder.record, self._leases
-        validator = RequestValidator(state, self._admission, record)
-        requests = AcquireHandler(state, self._admission, self._grants, validator, record)
+        state, record, leases, budgets = self.state, self._recorder.record, self._leases, self._budgets
+        validator = self._validator
+        requests = self._requests
         tickets, jobs = TicketHandler(state, record), JobHandler(state, record)
         caps, hosts = CapHandler(state, record), HostHandler(state, record)
         return {
@@ -104,6 +110,7 @@ class Engine:
             cmd.Drain: hosts.drain,
             cmd.Renew: leases.renew,
             cmd.Release: leases.release,
+            cmd.Settle: leases.settle,
             cmd.Reclaim: leases.reclaim,
             cmd.Cancel: tickets.cancel,
             cmd.Bump: tickets.bump,
@@ -113,6 +120,11 @@ class Engine:
             cmd.RemoveCap: caps.remove_cap,
             cmd.ResetCap: caps.reset_cap,
             cmd.LoadFile: caps.load_file,
+            cmd.SetBudget: budgets.set,
+            cmd.RemoveBudget: budgets.remove,
+            cmd.ResetBudget: budgets.reset,
+            cmd.AddBudget: budgets.add,
+            cmd.ObserveRates: budgets.observe_rates,
             cmd.Pause: caps.pause,
             cmd.Resume: caps.resume,
             cmd.UseUp: self._rate_limits.use_up,
@@ -144,6 +156,8 @@ class Engine:
         self._handlers[type(command)](command, now)
         if state.changed_queues or state.changed_pools:
             self._admission.admit_waiting(now)
+        if state.touched_budgets:
+            self._budgets.report_reached(now)
         return events
 
     def replay(self, events: list[ev.Event], at: int) -> None:
@@ -169,7 +183,7 @@ class Engine:
         """Whether a request like this is certain to enter now."""
         if not all(self.state.rules.counts(spec.kind, text) for text, _ in spec.caps):
             return False  # its environment caps a selector whose slots were not counted yet
-        return self._admission.fits(self.state.queue(spec), now)
+        return self._admission.fits(self.state.queue(spec), now, self._requests.typical_ticket(spec, now))
 
     def needs_a_person(self, queue: Queue, now: int) -> bool:
         """Whether waiting is no use, because every candidate needs a login or a payment (rule R3)."""
@@ -195,6 +209,8 @@ class Engine:
     def _tick(self, command: cmd.Tick, now: int) -> None:
         """Do what is due, in the order of the deadlines. Each effect is an ordinary event."""
         state, deadlines = self.state, self.deadlines
+        if state.usage.is_over(now):
+            self._recorder.record(ev.HourClosed(state.usage.hour, tuple(state.usage.rows())))
         if state.backoffs:
             self._backoffs.ended_by_time(now)  # before a ticket is admitted to find out whether they are over
         heap = deadlines.heap
@@ -203,10 +219,7 @@ class Engine:
             at, what, name = timer
             if what == POOL:
                 heappop(heap)
-                pool = state.pools.get(name)
-                if pool is not None and pool.parking.timer_at == at:
-                    pool.parking.timer_at = 0
-                    state.recheck_pool(pool)
+                self._resource_due(name, at)
             elif deadlines.due(now) != timer:
                 continue  # it was obsolete
             elif state.changed_queues or state.changed_pools:
@@ -214,6 +227,20 @@ class Engine:
             else:
                 deadlines.pop()
                 self._on_deadline[what](name, at, now)
+
+    def _resource_due(self, name: str, at: int) -> None:
+        """Time alone may have made room in a pool or budget."""
+        state = self.state
+        pool = state.pools.get(name)
+        if pool is not None:
+            if pool.parking.timer_at == at:
+                pool.parking.timer_at = 0
+                state.recheck_pool(pool)
+            return
+        budget = state.budgets.get(name)
+        if budget is not None and budget.parking.timer_at == at:
+            budget.parking.timer_at = 0
+            state.changed_pools[name] = budget
 
     def _action_of_each_deadline(self) -> dict[int, Callable[[str, int, int], None]]:
         """What to do when a deadline comes. `_tick` itself handles those of pools and of backoffs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from fleetgate.core.entities import Ticket
 from fleetgate.core.errors import InternalError
 from fleetgate.core.model_names import account_of
+from fleetgate.core.pools.resource import Resource
 from fleetgate.core.queue.ticket_index import TicketIndex
 from fleetgate.core.state.state import State
 
@@ -26,7 +27,21 @@ def check_invariants(state: State) -> None:
         _require(pool.cooldown.slots == cooling, f"{key}: counted {pool.cooldown.slots} cooling, are {cooling}")
         _require(pool.limit >= 1, f"{key}: limit {pool.limit}")
         _require(pool.limiter.reduced >= 0, f"{key}: reduced to {pool.limiter.reduced}")
+    _check_budgets(state)
     _check_line(state)
+
+
+def _check_budgets(state: State) -> None:
+    for key, budget in state.budgets.items():
+        _require(budget.key == key, f"{key} is {budget.key}")
+        gone = budget.held.keys() - state.leases.keys()
+        _require(not gone, f"{key}: reserved for {gone}, which are over")
+        now, rate = state.at, budget.rate
+        held = sum(
+            each.amount for each in budget.held.values() if rate is not None or now < each.window == budget.ends_at
+        )
+        _require(budget.reserved(now) == held, f"{key}: counted {budget.reserved(now)} reserved, are {held}")
+        _require(all(each.amount >= 0 for each in budget.held.values()), f"{key}: a reservation below zero")
 
 
 def _check_ids(state: State) -> None:
@@ -58,6 +73,8 @@ def _check_line(state: State) -> None:
         _require(queue is not None, f"{ticket.id} is in no queue")
         assert queue is not None
         asking[ticket.spec] = asking.get(ticket.spec, 0) + 1
+        for budget in queue.budgets:
+            waiting[budget.key, queue.project] = waiting.get((budget.key, queue.project), 0) + 1
         for pool in queue.pools:
             waiting[pool.key, queue.project] = waiting.get((pool.key, queue.project), 0) + 1
             if pool.account in ticket.asks:
@@ -65,10 +82,14 @@ def _check_line(state: State) -> None:
     _check_indexes(state)
     for spec, queue in state.queues.items():
         _require(queue.waiting == asking.get(spec, 0), f"{queue}: {asking.get(spec, 0)} tickets ask")
+    resources: list[Resource] = [*state.pools.values(), *state.budgets.values()]
+    for resource in resources:
+        for project, share in resource.shares.projects.items():
+            expected = waiting.get((resource.key, project), 0)
+            _require(
+                share.waiting == expected, f"{resource.key}: {share.waiting} of {project} counted, {expected} wait"
+            )
     for pool in state.pools.values():
-        for project, share in pool.shares.projects.items():
-            expected = waiting.get((pool.key, project), 0)
-            _require(share.waiting == expected, f"{pool.key}: {share.waiting} of {project} counted, {expected} wait")
         can_ask = askers.get(pool.key, 0)
         _require(
             pool.usage_gate.askers == can_ask, f"{pool.key}: {pool.usage_gate.askers} askers counted, are {can_ask}"
@@ -117,6 +138,7 @@ def check_settled(state: State, now: int) -> None:
             slots = queue.spec.slots
             blocked = any(pool.blocks(slots, own, queue, now) for pool, own in candidate.needs)
             blocked = blocked or any(pool.awaits_answer(slots, queue, now) for pool in candidate.gates)
+            blocked = blocked or any(budget.opens_at(head, queue, now) > now for budget in candidate.budgets)
             _require(blocked, f"{head.id} could enter with {candidate.model or 'no model'} and waits")
 
 

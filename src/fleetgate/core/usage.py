@@ -12,6 +12,8 @@ from msgspec import Struct
 
 UNITS: Final = ("calls", "input", "output", "tokens", "usd")  # what a budget can count
 
+MOST: Final = 10**15  # a larger number is not an amount
+
 # Where the numbers come from, the most reliable first.
 RESPONSE = "response"  # the provider's response said so, to its end
 PARTIAL = "partial"  # the response broke off: what it had said until then
@@ -46,6 +48,18 @@ class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
         if unit == "tokens":
             return self.tokens
         return self.cost or 0
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether all numbers can be amounts."""
+        return (
+            0 <= self.calls <= MOST
+            and 0 <= self.input <= MOST
+            and 0 <= self.cache_read <= MOST
+            and 0 <= self.cache_write <= MOST
+            and 0 <= self.output <= MOST
+            and (self.cost is None or 0 <= self.cost <= MOST)
+        )
 
     def plus(self, other: Usage) -> Usage:
         """Both together. A cost that is not known adds nothing; two costs that are not known stay unknown."""
@@ -85,6 +99,7 @@ class Reading(Struct, frozen=True, omit_defaults=True, gc=False):
     remaining: int
     reset_ms: int = 0  # until the bucket is full again; 0: not known
     per_ms: int = 0  # the period of the limit, where the provider says so; 0: not known
+    age_ms: int = 0  # how long ago the provider said so
 
 
 class UsageRow(Struct, frozen=True, array_like=True):

@@ -9,9 +9,7 @@ call may use more than was reserved for it. Later requests wait until the debt i
 
 from __future__ import annotations
 
-from typing import Final
-
-NEVER: Final = 1 << 62  # a time that does not come
+from fleetgate.core.limits.adaptive_tuning import NEVER
 
 
 class Rate:
@@ -45,9 +43,9 @@ class Rate:
         self._level = min(level, self.burst * self.per_ms)
         self._at = max(now, self._at)
 
-    def set_free(self, units: int, now: int) -> None:
-        """What is free now, as the provider says."""
-        self._level = min(units, self.burst) * self.per_ms
+    def set_free(self, units: int, now: int, age_ms: int = 0) -> None:
+        """What was free `age_ms` ago, as the provider says; it has refilled since."""
+        self._level = min(units * self.per_ms + age_ms * self.amount, self.burst * self.per_ms)
         self._at = max(now, self._at)
 
     def change(self, amount: int, per_ms: int, burst: int, now: int) -> None:

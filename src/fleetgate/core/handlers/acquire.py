@@ -12,7 +12,7 @@ from typing import Final
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.deadlines import keep_ms
-from fleetgate.core.entities import Ticket
+from fleetgate.core.entities import Spec, Ticket
 from fleetgate.core.events import Queued
 from fleetgate.core.handlers.request_validation import RequestValidator
 from fleetgate.core.queue.admission import Admission
@@ -57,22 +57,36 @@ class AcquireHandler:
             ticket = new_ticket(state, command, queue, now)
             self._record(Queued(ticket, reason_of_job(state, queue, now, ticket)))
             return
+        newcomer = new_ticket(state, command, queue, now)
         if not queue.waiting:
-            candidate, _ = self._admission.choose(queue, now)
+            candidate, _ = self._admission.choose(queue, now, None, newcomer)
             if candidate is not None:
-                self._grants.grant(new_ticket(state, command, queue, now), candidate, now, from_queue=False)
+                self._grants.grant(newcomer, candidate, now, from_queue=False)
                 return
-        reason = reason_for(state, queue, now)
+        reason = reason_for(state, queue, now, newcomer)
         if not command.wait or (not queue.usable and needs_a_person(state, queue, now)):
             self._record(ev.Deferred(command.id, spec, command.holder, reason, command.command))
             return
-        self._record(Queued(new_ticket(state, command, queue, now), reason))
+        self._record(Queued(newcomer, reason))
+
+    def typical_ticket(self, spec: Spec, now: int) -> Ticket:
+        """A request like this, of which nothing more is known."""
+        return new_ticket(self._state, cmd.Acquire("", spec, ""), self._state.queue(spec), now)
 
 
 def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ticket:
     """The ticket of a request that arrives now."""
     since = now if command.since is None or command.since > now else command.since
     renew_by = now + keep_ms(command.renew_ms) if command.renew_ms else 0
+    estimate, most, body_bytes = command.estimate, command.estimate, 0
+    size = command.size
+    if size is not None and estimate is None:
+        body_bytes = size.body_bytes
+        estimate = state.estimates.of_call(size, queue.preferred.model, queue.project)
+        if any(budget.rule.estimate == "max" for budget in queue.budgets):
+            most = state.estimates.most_of_call(size)
+    elif estimate is None and queue.budgets and queue.spec.kind == "agents":
+        estimate = state.estimates.of_run(queue.preferred.model, queue.project)
     return Ticket(  # by position, in the order of the struct: keywords cost twenty times as much
         command.id,
         command.spec,
@@ -100,4 +114,8 @@ def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ti
         command.confirm,
         False,  # held
         command.not_before,
+        estimate,
+        most,
+        body_bytes,
+        command.run,
     )

@@ -10,6 +10,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.handlers.budgets import check_budget
 from fleetgate.core.handlers.cap_validation import check_rule
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools.pool import FOREVER, Pool
@@ -51,7 +52,19 @@ class CapHandler:
             return
         for rule in command.rules:
             check_rule(rule)
-        self._record(ev.FileLoaded(command.path, command.digest, command.modified, command.rules, command.seniority_ms))
+        for budget in command.budgets:
+            check_budget(budget)
+        self._record(
+            ev.FileLoaded(
+                command.path,
+                command.digest,
+                command.modified,
+                command.rules,
+                command.seniority_ms,
+                command.budgets,
+                command.zone,
+            )
+        )
 
     def pause(self, command: cmd.Pause, now: int) -> None:
         if command.for_ms is not None and command.for_ms < 1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.deadlines import keep_ms, renewal_counts
@@ -11,6 +13,7 @@ from fleetgate.core.entities import Lease
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.events import Released
 from fleetgate.core.handlers.backoffs import BackoffHandler
+from fleetgate.core.handlers.budgets import BudgetHandler
 from fleetgate.core.handlers.rate_limits import RateLimitHandler
 from fleetgate.core.handlers.usage_answers import UsageAnswerHandler
 from fleetgate.core.model_names import shown
@@ -19,6 +22,9 @@ from fleetgate.core.pools.backoff import CAUSES
 from fleetgate.core.pools.usage_gate import WITHDRAWN
 from fleetgate.core.state.state import State
 from fleetgate.core.ticket_states import PASSED_OVER
+from fleetgate.core.usage import ESTIMATE, MOST, RECORD, RESPONSE, Usage
+
+_NOTHING = Usage(source=RESPONSE)
 
 
 class LeaseHandler:
@@ -31,12 +37,14 @@ class LeaseHandler:
         rate_limits: RateLimitHandler,
         backoffs: BackoffHandler,
         usage_answers: UsageAnswerHandler,
+        budgets: BudgetHandler,
     ) -> None:
         self._state = state
         self._record = record
         self._rate_limits = rate_limits
         self._backoffs = backoffs
         self._usage_answers = usage_answers
+        self._budgets = budgets
 
     def claim(self, command: cmd.Claim, now: int) -> None:
         lease = self._state.leases.get(command.id)
@@ -78,6 +86,12 @@ class LeaseHandler:
             self._failed(command, lease, now)
             if command.keeps:
                 return
+        if command.readings and not command.refused_rate:
+            self._budgets.observe(lease, command.readings, now)
+        usage, spent = command.usage, lease.spent
+        if usage is not None or ticket.estimate is not None:
+            usage = _final_usage(lease, usage, outcome)
+        total = spent if spent is None or usage is None else spent.plus(usage)
         self._record(
             Released(  # by position, as in `new_ticket`
                 ident,
@@ -94,6 +108,9 @@ class LeaseHandler:
                 ticket.session,
                 command.evidence,
                 ticket.job,
+                usage,
+                total,
+                ticket.run,
             )
         )
 
@@ -104,10 +121,19 @@ class LeaseHandler:
             return
         if lease.ticket.spec.kind != "requests":
             self._backoffs.observed(command, held.name, now)
+        elif command.refused_rate and self._budgets.refused(command, lease, now):
+            return  # only that rate is emptied (rule V8)
         elif command.outcome == "server_error" and blame.narrowest(held) is not None:
             return  # the caller gets it; it says nothing about the limit
         elif command.outcome != "rate_limited" or not self._rate_limits.refused(command, lease, now):
             self._backoffs.observed(command, held.name, now, call=True)
+
+    def settle(self, command: cmd.Settle, now: int) -> None:
+        if command.id not in self._state.leases:
+            raise NotFound(f"no lease {shown(command.id)}: it was taken back, released or never granted")
+        if not command.usage.is_valid:
+            raise BadRequest(f"usage: each number is 0 to {MOST}")
+        self._record(ev.Settled(command.id, command.usage))
 
     def reclaim(self, command: cmd.Reclaim, now: int) -> None:
         lease = self._state.leases.get(command.id)
@@ -121,8 +147,22 @@ class LeaseHandler:
         ticket = lease.ticket
         spec = ticket.spec
         held_ms = now - lease.granted_at
+        usage = _final_usage(lease, None, "")
         self._record(
-            ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project, ticket.job, silent)
+            ev.Reclaimed(
+                lease.id,
+                cause,
+                lease.model,
+                held_ms,
+                by,
+                spec.kind,
+                spec.project,
+                ticket.job,
+                silent,
+                usage,
+                lease.spent,
+                ticket.run,
+            )
         )
 
     def lost(self, command: cmd.Lost, now: int) -> None:
@@ -145,3 +185,16 @@ class LeaseHandler:
         for pool in state.gates:
             if pool.usage_gate.asked_by in gone:
                 self._usage_answers.answered(pool, None, WITHDRAWN, now)
+
+
+def _final_usage(lease: Lease, usage: Usage | None, outcome: str) -> Usage | None:
+    """What counts as used when a lease ends, beside what was settled before (rules U2, V3)."""
+    ticket, spent = lease.ticket, lease.spent
+    if usage is not None and usage.is_valid:
+        counted_twice = spent is not None and usage.source == RECORD
+        return None if counted_twice else usage  # the calls of the run were counted: its record repeats them
+    if spent is not None or ticket.estimate is None:
+        return None
+    if outcome == "rate_limited" and ticket.spec.kind == "requests":
+        return _NOTHING
+    return replace(ticket.estimate, source=ESTIMATE)

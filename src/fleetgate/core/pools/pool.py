@@ -53,10 +53,10 @@ from typing import TYPE_CHECKING, Final
 from fleetgate.core.limits import NEVER, Policy
 from fleetgate.core.pools.cooldown import Cooldown
 from fleetgate.core.pools.effective_caps import UNLIMITED, Need
-from fleetgate.core.pools.fair_share import FairShare
 from fleetgate.core.pools.hold_times import HoldTimes
 from fleetgate.core.pools.limiter import Limiter
-from fleetgate.core.pools.parking import Parking, ParkingLot
+from fleetgate.core.pools.parking import ParkingLot
+from fleetgate.core.pools.resource import Resource
 from fleetgate.core.pools.usage_gate import APART_MS, UsageGate
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Reservation:
         self.own_limit = own_limit
 
 
-class Pool:
+class Pool(Resource):
     """A named scarce resource."""
 
     __slots__ = (
@@ -92,25 +92,20 @@ class Pool:
         "full_at",
         "hold_times",
         "host",
-        "id",
         "incident_seq",
-        "key",
         "kind",
         "limiter",
-        "parking",
         "pause_cause",
         "paused_until",
         "project",
         "reservation",
-        "shares",
         "usage_gate",
         "used",
     )
 
     def __init__(self, need: Need) -> None:
         self.kind = need.cap.kind
-        self.id = need.pool
-        self.key = f"{self.kind} {self.id}"
+        super().__init__(f"{self.kind} {need.pool}", need.pool)
         self.account = need.account
         self.host = need.host
         self.project = need.project
@@ -122,8 +117,6 @@ class Pool:
         self.incident_seq = 0  # the number of the event that last paused it for a rate limit
         self.cooldown = Cooldown()
         self.limiter = Limiter()
-        self.shares = FairShare()
-        self.parking = Parking(self.shares)
         self.hold_times = HoldTimes()
         self.usage_gate = UsageGate()
         self.reservation: Reservation | None = None
@@ -226,7 +219,6 @@ class Pool:
         return now >= self.paused_until and limit >= self.limit and limit - self.foreign >= slots
 
     def changes_at(self, now: int) -> int:
-        """When time alone next frees something for the parked queues; NEVER: it does not."""
         if now < self.paused_until:
             return self.paused_until
         taken, cooling = self.occupied(now), self.cooldown.heap
@@ -323,7 +315,6 @@ class Pool:
             self.full_at = NEVER
 
     def first_admissible(self, now: int) -> Queue | None:
-        """The first queue parked here that this pool has room for; if none, `parking.look_at` says when to look."""
         cooldown, parking = self.cooldown, self.parking
         cooling = cooldown.heap
         if cooling and cooling[0][0] <= now:
@@ -351,7 +342,6 @@ class Pool:
         return best
 
     def first_admissible_of(self, project: str, now: int) -> Queue | None:
-        """The first such queue of one project; also None when all queues here are of one project."""
         if self.parking.holds_one_project():
             return None
         queues = [queue for lot in self._open_lots(now) if (queue := lot.of_project(project)) is not None]

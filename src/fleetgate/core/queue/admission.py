@@ -44,15 +44,18 @@ from __future__ import annotations
 
 from heapq import heappush
 
+from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.deadlines import POOL, Deadlines
 from fleetgate.core.entities import Ticket
 from fleetgate.core.pools.pool import FOREVER, Pool
+from fleetgate.core.pools.resource import Resource
 from fleetgate.core.queue.grants import Grants
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.queue.reservations import RESERVE_AFTER_MS, Reservations
 from fleetgate.core.state.state import State
 
-Obstacle = tuple[Pool, int]  # a pool that keeps a head from one candidate, and the head's own limit there (0: none)
+# A pool or budget that keeps a head from one candidate, and the head's own limit there (0: none).
+Obstacle = tuple[Resource, int]
 NO_OBSTACLES: list[Obstacle] = []  # never changed
 
 
@@ -66,10 +69,12 @@ class Admission:
         self._reservations = reservations
         self._parkings = 0
 
-    def choose(self, queue: Queue, now: int, open_pool: Pool | None = None) -> tuple[Candidate | None, list[Obstacle]]:
+    def choose(
+        self, queue: Queue, now: int, open_pool: Pool | None = None, newcomer: Ticket | None = None
+    ) -> tuple[Candidate | None, list[Obstacle]]:
         """The candidate that the head of this queue can enter with now; else None and one obstacle for each candidate.
 
-        `open_pool` is known to have room for it.
+        `open_pool` is known to have room for it. A `newcomer` asks, and the queue has no head, or needs no budget.
         """
         state = self._state
         slots = queue.slots
@@ -82,33 +87,31 @@ class Admission:
                     obstacles.append(need)
                     break
             else:
-                if not candidate.gates:
+                if not candidate.gates and not candidate.budgets:
                     return candidate, obstacles
-                for need in candidate.needs:
-                    if need[0].awaits_answer(slots, queue, now):
-                        obstacles.append(need)
-                        break
-                else:
+                obstacle = _other_obstacle(candidate, queue, newcomer, now)
+                if obstacle is None:
                     return candidate, obstacles
+                obstacles.append(obstacle)
         return None, obstacles
 
-    def fits(self, queue: Queue, now: int) -> bool:
+    def fits(self, queue: Queue, now: int, newcomer: Ticket) -> bool:
         """Whether a new request like those of this queue would enter now."""
-        return not queue.waiting and self.choose(queue, now)[0] is not None
+        return not queue.waiting and self.choose(queue, now, None, newcomer)[0] is not None
 
     def admit_waiting(self, now: int) -> None:
         """Work off the to-do list: every head that can enter does, in order."""
         state = self._state
         while state.changed_queues or state.changed_pools:
             if not state.changed_queues and len(state.changed_pools) == 1:
-                (pool,) = state.changed_pools.values()
-                self._serve(pool, now)
+                (resource,) = state.changed_pools.values()
+                self._serve(resource, now)
             elif (queue := self._next(now)) is not None:
                 candidate, _ = self.choose(queue, now)
                 if candidate is not None:  # None: a reservation that `_next` made took what this head was to have
                     self._grants.grant(queue.first(), candidate, now)
 
-    def _serve(self, pool: Pool, now: int) -> None:
+    def _serve(self, pool: Resource, now: int) -> None:
         """The fast path: one pool changed and nothing else, so the first queue parked there enters if it can."""
         state = self._state
         queue = pool.first_admissible(now)
@@ -116,14 +119,14 @@ class Admission:
             # `sole` is set when this pool is all that the queue needs; then there is nothing left to check.
             candidate, obstacles = queue.sole_candidate, NO_OBSTACLES
             if candidate is None or state.backoffs or state.draining or now < state.recovers_until:
-                candidate, obstacles = self.choose(queue, now, pool if len(queue.candidates) == 1 else None)
+                candidate, obstacles = self.choose(queue, now, _open_pool(pool, queue))
             if candidate is None:
                 self._park(queue, obstacles, now)
                 return
             parking, timer_at = queue.parking_id, queue.timer_at
             self._grants.grant(queue.first(), candidate, now)
-            if len(state.changed_queues) != 1 or len(state.changed_pools) != 1 or not queue.waiting:
-                return
+            if len(state.changed_queues) != 1 or len(state.changed_pools) != 1 or not queue.waiting or queue.budgets:
+                return  # with budgets, the next head does not need the same
             if (queue.sole_candidate is None or state.backoffs) and not self._is_first_obstacle(pool, queue, now):
                 return
             # The next head needs the same. If the pool has no more room, the queue stays parked as it was.
@@ -137,7 +140,7 @@ class Admission:
         if pool.parking.timer_at <= now or pool.parking.look_at < pool.parking.timer_at:
             self._watch(pool, pool.parking.look_at, now)
 
-    def _is_first_obstacle(self, pool: Pool, queue: Queue, now: int) -> bool:
+    def _is_first_obstacle(self, pool: Resource, queue: Queue, now: int) -> bool:
         """Whether a queue would be parked on this pool and no other, if the pool has no more room."""
         if len(queue.usable) != 1 or queue.has_fallback or self._state.backoffs:
             return False
@@ -184,12 +187,12 @@ class Admission:
                 best = top
         return best
 
-    def _top(self, pool: Pool, now: int, project: str | None = None) -> Queue | None:
+    def _top(self, pool: Resource, now: int, project: str | None = None) -> Queue | None:
         """The first queue (of a project) parked here that can enter; a queue that another pool blocks moves there."""
         while (
             queue := pool.first_admissible(now) if project is None else pool.first_admissible_of(project, now)
         ) is not None:
-            candidate, obstacles = self.choose(queue, now, pool if len(queue.candidates) == 1 else None)
+            candidate, obstacles = self.choose(queue, now, _open_pool(pool, queue))
             if candidate is not None:
                 return queue
             self._park(queue, obstacles, now)
@@ -201,10 +204,14 @@ class Admission:
         head = queue.first()
         if head.id in state.reserved:
             self._reservations.extend(queue, head, now)
+        if queue.parked_budgets:
+            state.left_budgets(queue)
         self._parkings += 1
         queue.parking_id, queue.timer_at = self._parkings, 0
         for pool, own in obstacles:
             pool.park(queue, own)
+            if isinstance(pool, Budget):
+                queue.parked_budgets.append(pool)
             if pool.key not in state.changed_pools:  # else it is watched once it has been looked at
                 self._watch(pool, pool.changes_at(now), now)
         self._await_review(queue, head, now)
@@ -215,14 +222,32 @@ class Admission:
         if not now < queue.timer_at <= due:
             self._deadlines.await_review(queue)
 
-    def _watch(self, pool: Pool, due: int, now: int) -> None:
+    def _watch(self, pool: Resource, due: int, now: int) -> None:
         """Set a deadline for when time alone frees something in a pool that queues are parked on."""
         if due < FOREVER and (pool.parking.timer_at <= now or due < pool.parking.timer_at):
             pool.parking.timer_at = due
             heappush(self._deadlines.heap, (due, POOL, pool.key))
 
 
-def _first_obstacle(pool: Pool, queue: Queue, now: int) -> Pool:
+def _open_pool(resource: Resource, queue: Queue) -> Pool | None:
+    """A pool that has room for the head of a queue, where that need not be checked again: it has one candidate."""
+    return resource if isinstance(resource, Pool) and len(queue.candidates) == 1 else None
+
+
+def _other_obstacle(candidate: Candidate, queue: Queue, newcomer: Ticket | None, now: int) -> Obstacle | None:
+    """What keeps a request from a candidate whose pools have room: a usage gate or a budget."""
+    for need in candidate.needs if candidate.gates else ():
+        if need[0].awaits_answer(queue.slots, queue, now):
+            return need
+    if candidate.budgets:
+        ticket = queue.first() if newcomer is None else newcomer
+        for budget in candidate.budgets:
+            if budget.opens_at(ticket, queue, now) > now:
+                return budget, 0
+    return None
+
+
+def _first_obstacle(pool: Resource, queue: Queue, now: int) -> Pool:
     """The first pool that keeps a queue out, given that this one does."""
     needs = queue.usable[0].needs
     return next(other for other, own in needs if other is pool or other.blocks(queue.slots, own, queue, now))

@@ -20,9 +20,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.entities import Reason, Spec, Ticket
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
+from fleetgate.core.pools.resource import Resource
 from fleetgate.core.queue.queue import Queue
 from fleetgate.core.queue.waiting_jobs import Entry
 from fleetgate.core.state.state import DEFAULT_HOLD_MS, State
@@ -173,10 +175,13 @@ class _QueueCopy:
     """A copy of what matters of one queue, with the number of its unassigned jobs."""
 
     def __init__(self, state: State, queue: Queue, now: int, number: int, jobs: list[Entry]) -> None:
-        held_by = blocking(queue, now)
+        held_by: list[Resource] = [*blocking(queue, now)]
+        budget = None if held_by else short_budget(queue, now)
+        if budget is not None:
+            held_by.append(budget)
         at = held_by[0] if held_by else next(iter(queue.pools), None)
         self.project = queue.project
-        self.pools = frozenset(pool.key for pool in queue.pools)
+        self.pools = frozenset(pool.key for pool in [*queue.pools, *queue.budgets])
         self.blocks = frozenset(pool.key for pool in held_by)
         self.size = queue.waiting + number
         self.reason = reason_for(state, queue, now)
@@ -184,11 +189,14 @@ class _QueueCopy:
         self.of_jobs = reason_of_job(state, queue, now) if number else self.reason
         self.hold_ms = state.expected_hold_ms(queue.spec) * queue.spec.slots
         self.pace = None if self.reason.code == "usage_gate" else pace_of(at, now)  # the provider decides that
+        if budget is not None:
+            wait_ms, each_ms = budget.start_of(queue.first(), now)
+            self.pace = Pace(max(wait_ms - each_ms, 0), each_ms, each_ms, 1)
         if at is not None and at.key in self.pools:
             self.name = at.id
             self.row = Row(at.key, self.blocks)
             self.shares = ({project: share.start for project, share in at.shares.projects.items()}, at.shares.virtual)
-            self.start = _start_of(at, now)
+            self.start = _start_of(at, now) if isinstance(at, Pool) else (self.pace or Pace(0, 0, 0, 1)).start
         else:
             self.name = _model_of(queue)
             self.row = Row(f" {self.name}", frozenset())
@@ -219,7 +227,8 @@ def _model_of(queue: Queue) -> str:
 
 def _may_be_in(row: Row, queue: Queue) -> bool:
     """Whether the tickets of a queue may be in a row."""
-    return row.pool == f" {_model_of(queue)}" or any(pool.key == row.pool for pool in queue.pools)
+    needed = [*queue.pools, *queue.budgets]
+    return row.pool == f" {_model_of(queue)}" or any(each.key == row.pool for each in needed)
 
 
 def _start_of(pool: Pool, now: int) -> tuple[int, int, int]:
@@ -247,6 +256,13 @@ def blocking(queue: Queue, now: int) -> list[Pool]:
     """The pools that keep this queue from its preferred candidate, the narrowest first."""
     slots = queue.spec.slots
     return [pool for pool, own in queue.preferred.needs if pool.blocks(slots, own, queue, now)]
+
+
+def short_budget(queue: Queue, now: int) -> Budget | None:
+    """The first budget that has too little left for the head of this queue."""
+    head = queue.head()
+    budgets = queue.preferred.budgets if head is not None else ()
+    return next((each for each in budgets if head is not None and each.opens_at(head, queue, now) > now), None)
 
 
 def waiting_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
@@ -292,9 +308,14 @@ class Pace(NamedTuple):
     high_ms: int
     limit: int
 
+    @property
+    def start(self) -> tuple[int, int, int]:
+        """When the first is expected to start, then the interval and how many start in it: in ms."""
+        return self.paused_ms, self.low_ms, self.limit
 
-def pace_of(pool: Pool | None, now: int) -> Pace | None:
-    if pool is None or not pool.hold_times.count or pool.limit >= UNLIMITED:
+
+def pace_of(pool: Resource | None, now: int) -> Pace | None:
+    if not isinstance(pool, Pool) or not pool.hold_times.count or pool.limit >= UNLIMITED:
         return None
     paused_ms = max(pool.paused_until - now, 0)
     if paused_ms > _ENDLESS_MS:

@@ -16,27 +16,35 @@ from fleetgate.core.errors import InternalError
 from fleetgate.core.model_names import Model
 
 if TYPE_CHECKING:
+    from fleetgate.core.budgets.budget import Budget
     from fleetgate.core.pools.pool import Pool
 
 Place = tuple[int, int, str]  # of a ticket in its queue: order, arrival, id
 
 
 class Candidate:
-    """One model that a request may use, and the pools that it needs then."""
+    """One model that a request may use, and the pools and budgets that it needs then."""
 
-    __slots__ = ("gates", "hold_key", "max_hold_ms", "model", "name", "needs")
+    __slots__ = ("budgets", "fallback_budgets", "gates", "hold_key", "max_hold_ms", "model", "name", "needs")
 
-    def __init__(self, name: Model | None, needs: tuple[tuple[Pool, int], ...], hold_key: str) -> None:
+    def __init__(
+        self, name: Model | None, needs: tuple[tuple[Pool, int], ...], hold_key: str, budgets: tuple[Budget, ...] = ()
+    ) -> None:
         self.name = name  # None: only host and project count
         self.hold_key = hold_key  # the key under which `State.holds` has the project's hold time
         self.model = "" if name is None else str(name)
         self.needs = needs  # narrowest first; (pool, own limit or 0)
         self.gates = tuple(pool for pool, _ in needs if pool.cap.usage_gate)
+        self.budgets = budgets
+        # Those whose end makes the request use its next candidate (rule V7).
+        self.fallback_budgets = tuple(budget for budget in budgets if budget.rule.when_empty == "fallback")
         self.max_hold_ms = min((pool.cap.max_hold_ms for pool, _ in needs if pool.cap.max_hold_ms), default=0)
 
     def is_paused(self, now: int) -> bool:
-        """Whether one of its pools is paused."""
-        return any(now < pool.paused_until for pool, _ in self.needs)
+        """Whether one of its pools is paused, or a budget is spent that has requests use their next candidate."""
+        if any(now < pool.paused_until for pool, _ in self.needs):
+            return True
+        return any(budget.is_spent(now) for budget in self.fallback_budgets)
 
 
 class Queue:
@@ -45,10 +53,12 @@ class Queue:
     __slots__ = (
         "_heap",
         "_tickets",
+        "budgets",
         "by_model",
         "candidates",
         "has_fallback",
         "members",
+        "parked_budgets",
         "parking_id",
         "pools",
         "project",
@@ -74,6 +84,7 @@ class Queue:
         self.slots = spec.slots
         self.members: dict[str, None] = {}  # all tickets that need this, including those that ask for nothing now
         self.waiting = 0  # tickets that ask for slots
+        self.parked_budgets: list[Budget] = []  # the budgets that it is parked on
         self.bind(candidates, usable)
         self.review_at = 0  # when to check whether its head is being overtaken
         self.timer_at = 0  # a deadline is set for then or earlier; 0: none for this parking
@@ -90,9 +101,10 @@ class Queue:
         self.usable = usable  # those to try: not backed off, and only the first unless `spec.any_candidate`
         # Whether another may be used while something that the first needs is paused.
         self.has_fallback = not self.spec.any_candidate and 0 < len(usable) < len(candidates)
-        # Set where there is one candidate that needs one pool, and no usage gate: then only that pool decides.
+        self.budgets = list({budget.key: budget for candidate in usable for budget in candidate.budgets}.values())
+        # Set where there is one candidate that needs one pool, no usage gate, no budget: then only that pool decides.
         alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
-        self.sole_candidate = candidates[0] if alone and not candidates[0].gates else None
+        self.sole_candidate = candidates[0] if alone and not (candidates[0].gates or self.budgets) else None
         self.by_model = {candidate.model: candidate for candidate in candidates}
         self.pools = list({pool.key: pool for candidate in usable for pool, _ in candidate.needs}.values())
         self.valid = False  # requests like this were checked

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from fleetgate.core import events as ev
+from fleetgate.core.budgets.rules import rule_key
 from fleetgate.core.entities import Rule, Spec, Ticket
 from fleetgate.core.model_names import Selector, glob, parse_model, parse_selector
 from fleetgate.core.pools.effective_caps import makes
@@ -55,7 +56,9 @@ class CapEvents:
         state.file_path, state.file_digest, state.file_modified = event.path, event.digest, event.modified
         state.seniority_ms = event.seniority_ms
         state.rules.file = {(rule.kind, rule.selector): rule for rule in event.rules}
-        self.rebuild()
+        state.budget_rules.file = {rule_key(rule): rule for rule in event.budgets}
+        state.zone = event.zone
+        state.budget_events.rules_changed(at)
 
     def _forgive(self, kind: str, selector: str, *, pause: bool = False) -> None:
         """A person set this cap: undo what rate limits did to its pools."""
@@ -191,13 +194,13 @@ class CapEvents:
 
     def _count_out(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
         """Stop counting the tickets of a queue in its pools. Its project `waited` there."""
-        for pool in queue.pools if queue.waiting else ():
+        for pool in [*queue.pools, *queue.budgets] if queue.waiting else ():
             waited.add((pool.key, queue.project))
             pool.shares.projects[queue.project].waiting -= queue.waiting
 
     def _count_in(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
         """Count the tickets of a queue in its pools; a project that `waited` there keeps its share."""
-        for pool in queue.pools if queue.waiting else ():
+        for pool in [*queue.pools, *queue.budgets] if queue.waiting else ():
             known = (pool.key, queue.project) in waited
             share = pool.shares.of(queue.project) if known else pool.shares.settled(queue.project)
             share.waiting += queue.waiting
@@ -256,7 +259,7 @@ class CapEvents:
         for spec, tickets in by_spec.items():
             queue = state.active_queues[spec] = state.queue(spec)
             queue.fill(tickets)
-            self._count_in(queue, {(pool.key, queue.project) for pool in queue.pools})
+            self._count_in(queue, {(pool.key, queue.project) for pool in [*queue.pools, *queue.budgets]})
             state.recheck_queue(queue)
         self._count_askers(list(state.pools.values()))
 

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple, replace
 
+from fleetgate.core.budgets.budget import Budget, Held
+from fleetgate.core.budgets.rules import rule_key
 from fleetgate.core.limits import AdaptiveLimit
 from fleetgate.core.limits.adaptive_state import Belief, Call
+from fleetgate.core.pools.fair_share import FairShare
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.pools.usage_gate import UsageGate
 from fleetgate.core.state.snapshot_format import (
     FORMAT,
     BeliefRecord,
+    BudgetRecord,
     CallRecord,
     PoolRecord,
     ShareRecord,
@@ -51,6 +55,16 @@ def export_state(state: State, now: int) -> Snapshot:
         draining=dict(sorted(state.draining.items())),
         recovers_until=state.recovers_until,
         recovers_since=state.recovers_since,
+        file_budgets=[rule for _, rule in sorted(state.budget_rules.file.items())],
+        runtime_budgets=[(*key, state.budget_rules.runtime[key]) for key in sorted(state.budget_rules.runtime)],
+        provider_rates={model: dict(rates) for model, rates in sorted(state.budget_rules.provider.items())},
+        zone=state.zone,
+        budgets=_budget_records(state, now),
+        token_ratios={model: replace(ratio) for model, ratio in state.estimates.ratios.items()},
+        call_outputs={key: list(outputs) for key, outputs in state.estimates.outputs.items()},
+        run_usages={key: list(runs) for key, runs in state.estimates.runs.items()},
+        usage_hour=state.usage.hour,
+        usage_rows=state.usage.rows(),
     )
 
 
@@ -74,6 +88,7 @@ def restore_state(state: State, snapshot: Snapshot) -> None:
     state.chosen = {role: dict(models) for role, models in snapshot.chosen.items()}
     state.recovers_until, state.recovers_since = snapshot.recovers_until, snapshot.recovers_since
     state.draining = dict(snapshot.draining)
+    _restore_budgets(state, snapshot)
     for record in snapshot.pools:
         _restore_pool(state, record)
     state.cap_events.attach()
@@ -89,16 +104,62 @@ def _restore_pool(state: State, record: PoolRecord) -> None:
         return  # no cap makes it any more
     pool.cooldown.restore(record.cooling)
     pool.paused_until, pool.pause_cause = record.paused_until, record.pause_cause
-    pool.incident_seq, pool.limiter.reduced, pool.shares.virtual = record.incident_seq, record.reduced, record.virtual
-    for project, share in record.shares.items():
-        own = pool.shares.of(project)
-        own.start, own.debit = share.start, share.debit
-        own.latest, own.latest_at = share.latest, share.latest_at
+    pool.incident_seq, pool.limiter.reduced = record.incident_seq, record.reduced
+    _restore_shares(pool.shares, record.virtual, record.shares)
     times = pool.hold_times
     times.count, times.mean_ms, times.deviation_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
     if pool.limiter.adaptive is not None and record.adapt is not None:
         pool.limiter.adaptive = AdaptiveLimit(_believed(record.adapt))
         pool.refresh()
+
+
+def _restore_budgets(state: State, snapshot: Snapshot) -> None:
+    rules, estimates = state.budget_rules, state.estimates
+    rules.file = {rule_key(rule): rule for rule in snapshot.file_budgets}
+    rules.runtime = {(selector, unit, per): rule for selector, unit, per, rule in snapshot.runtime_budgets}
+    rules.provider = {model: dict(rates) for model, rates in snapshot.provider_rates.items()}
+    rules.merge()
+    state.zone = snapshot.zone
+    estimates.ratios = {model: replace(ratio) for model, ratio in snapshot.token_ratios.items()}
+    estimates.outputs = {key: list(outputs) for key, outputs in snapshot.call_outputs.items()}
+    estimates.runs = {key: list(runs) for key, runs in snapshot.run_usages.items()}
+    state.usage.restore(snapshot.usage_hour, snapshot.usage_rows)
+    for record in snapshot.budgets:
+        budget = state.budget_events.named(record.budget)
+        if budget.rate is not None:
+            budget.rate.restore(record.level, record.level_at)
+        else:
+            assert budget.window is not None
+            budget.window.used, budget.window.ends_at = record.used, record.ends_at
+            budget.window.extras = list(record.extras)
+        budget.reached = record.reached
+        budget.recount({ident: Held(*held[:3], -held[3]) for ident, held in record.held.items()}, snapshot.at)
+        _restore_shares(budget.shares, record.virtual, record.shares)
+
+
+def _budget_records(state: State, now: int) -> list[BudgetRecord]:
+    records = [_budget_record(budget, now) for _, budget in sorted(state.budgets.items())]
+    return [record for record in records if record is not None]
+
+
+def _budget_record(budget: Budget, now: int) -> BudgetRecord | None:
+    """What of a budget cannot be derived; None when that is nothing."""
+    record = BudgetRecord(budget.id)
+    for ident, held in sorted(budget.held.items()):
+        record.held[ident] = (held.amount, held.window, held.drawn, budget.sent - held.mark)
+    record.virtual, record.shares = budget.shares.virtual, _share_records(budget.shares)
+    if budget.rate is not None:
+        record.level, record.level_at = budget.rate.export(now)
+        is_full = budget.rate.free(now) >= budget.rate.burst
+    else:
+        window = budget.window
+        assert window is not None
+        if now < window.ends_at:
+            record.used, record.ends_at, record.reached = window.used, window.ends_at, budget.reached
+        record.extras = [extra for extra in window.extras if now < extra[0]]
+        is_full = not record.used and not record.extras
+    has_more = record.held or record.shares or record.virtual or record.ends_at
+    return None if is_full and not has_more else record
 
 
 def _restore_usage(state: State, record: PoolRecord) -> None:
@@ -112,13 +173,6 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
     """What of a pool cannot be derived; None when that is nothing."""
     pool.occupied(now)
     paused = pool.paused_until > now
-    shares = {
-        project: ShareRecord(share.start, share.debit, share.latest, share.latest_at)
-        if share.waiting
-        else ShareRecord(share.start, share.debit, 0, 0)
-        for project, share in sorted(pool.shares.projects.items())
-        if share.waiting or share.debit or share.start > pool.shares.virtual
-    }
     record = PoolRecord(
         kind=pool.kind,
         pool=pool.id,
@@ -128,7 +182,7 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
         incident_seq=pool.incident_seq,
         reduced=pool.limiter.reduced,
         virtual=pool.shares.virtual,
-        shares=shares,
+        shares=_share_records(pool.shares),
         holds=pool.hold_times.count,
         hold_mean_ms=pool.hold_times.mean_ms,
         hold_dev_ms=pool.hold_times.deviation_ms,
@@ -136,6 +190,24 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
         adapt=belief_record(pool.limiter.adaptive.belief) if pool.limiter.adaptive is not None else None,
     )
     return None if record == PoolRecord(pool.kind, pool.id) else record
+
+
+def _share_records(shares: FairShare) -> dict[str, ShareRecord]:
+    return {
+        project: ShareRecord(share.start, share.debit, share.latest, share.latest_at)
+        if share.waiting
+        else ShareRecord(share.start, share.debit, 0, 0)
+        for project, share in sorted(shares.projects.items())
+        if share.waiting or share.debit or share.start > shares.virtual
+    }
+
+
+def _restore_shares(shares: FairShare, virtual: int, records: dict[str, ShareRecord]) -> None:
+    shares.virtual = virtual
+    for project, record in records.items():
+        own = shares.of(project)
+        own.start, own.debit = record.start, record.debit
+        own.latest, own.latest_at = record.latest, record.latest_at
 
 
 def _usage_record(gate: UsageGate) -> UpstreamRecord | None:

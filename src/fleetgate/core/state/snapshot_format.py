@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from fleetgate.core.entities import Lease, Rule, Ticket
+from fleetgate.core.budgets.calendar import UTC, Zone
+from fleetgate.core.budgets.estimates import Ratio
+from fleetgate.core.entities import BudgetRule, Lease, Rule, Ticket
 from fleetgate.core.limits.adaptive_tuning import LAG_MS
 from fleetgate.core.pools.backoff import Backoff
+from fleetgate.core.usage import Usage, UsageRow
 
 FORMAT = 1
 
@@ -106,6 +109,22 @@ class PoolRecord(Struct, omit_defaults=True):
     adapt: BeliefRecord | None = None  # what was learned about the provider's limit
 
 
+class BudgetRecord(Struct, omit_defaults=True):
+    """What of a budget cannot be derived from rules, leases and tickets."""
+
+    budget: str
+    level: int = 0  # of a rate, in parts of a unit
+    level_at: int = 0
+    used: int = 0  # of a window
+    ends_at: int = 0
+    extras: list[tuple[int, int]] = field(default_factory=list)
+    reached: int = 0
+    # By lease: the amount, the end of its window, what its run gave, and what was sent since.
+    held: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    virtual: int = 0
+    shares: dict[str, ShareRecord] = field(default_factory=dict)
+
+
 class Snapshot(Struct, omit_defaults=True):
     """Everything that `State.restore` needs."""
 
@@ -133,3 +152,13 @@ class Snapshot(Struct, omit_defaults=True):
     draining: dict[str, int] = field(default_factory=dict)
     recovers_until: int = 0
     recovers_since: int = 0
+    file_budgets: list[BudgetRule] = field(default_factory=list)
+    runtime_budgets: list[tuple[str, str, str, BudgetRule | None]] = field(default_factory=list)
+    provider_rates: dict[str, dict[str, BudgetRule]] = field(default_factory=dict)
+    zone: Zone = UTC
+    budgets: list[BudgetRecord] = field(default_factory=list)
+    token_ratios: dict[str, Ratio] = field(default_factory=dict)
+    call_outputs: dict[str, list[int]] = field(default_factory=dict)
+    run_usages: dict[str, list[Usage]] = field(default_factory=dict)
+    usage_hour: int = 0
+    usage_rows: list[UsageRow] = field(default_factory=list)

@@ -15,16 +15,23 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from fleetgate.core import events as ev
+from fleetgate.core.budgets.budget import Budget
+from fleetgate.core.budgets.calendar import UTC, Zone
+from fleetgate.core.budgets.estimates import Estimates
+from fleetgate.core.budgets.rules import BudgetNeed, BudgetRules
+from fleetgate.core.budgets.usage_sums import UsageSums
 from fleetgate.core.entities import Lease, Spec, Ticket
 from fleetgate.core.events import Released
-from fleetgate.core.model_names import account_of, parse_model
+from fleetgate.core.model_names import Model, account_of, parse_model
 from fleetgate.core.pools.backoff import Backoff, concerns
 from fleetgate.core.pools.effective_caps import Need, Rules
 from fleetgate.core.pools.pool import Pool, Reservation
+from fleetgate.core.pools.resource import Resource
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.queue.ticket_index import TicketIndex
 from fleetgate.core.queue.waiting_jobs import WaitingJobs
 from fleetgate.core.state.backoff_events import BackoffEvents
+from fleetgate.core.state.budget_events import BudgetEvents
 from fleetgate.core.state.cap_events import CapEvents
 from fleetgate.core.state.host_events import HostEvents
 from fleetgate.core.state.job_events import JobEvents
@@ -75,10 +82,17 @@ class State:
         self.gates: list[Pool] = []  # pools with a usage gate
         self.waiting_jobs = WaitingJobs(self.tickets)  # jobs that wait for a worker
         self.changed_queues: dict[Spec, Queue] = {}
-        self.changed_pools: dict[str, Pool] = {}
+        self.changed_pools: dict[str, Resource] = {}  # and budgets
+        self.budget_rules = BudgetRules()
+        self.zone: Zone = UTC  # in which days, weeks and months begin
+        self.budgets: dict[str, Budget] = {}
+        self.touched_budgets: dict[str, Budget] = {}  # windows of which something was used since the engine looked
+        self.estimates = Estimates()
+        self.usage = UsageSums()
         rules = self.cap_events = CapEvents(self)
         backoffs = self.backoff_events = BackoffEvents(self)
         jobs = self._job_events = JobEvents(self)
+        budgets = self.budget_events = BudgetEvents(self)
         pools, hosts = LimitEvents(self), HostEvents(self)
         self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event changes
             ev.Queued: self._queued,
@@ -97,6 +111,8 @@ class State:
             ev.Approved: jobs.approved,
             ev.JobEnded: _no_change,
             ev.Released: self._lease_ended,
+            ev.Settled: budgets.settled,
+            ev.HourClosed: budgets.hour_closed,
             ev.Reclaimed: self._lease_ended,
             ev.Cancelled: self._ticket_gone,
             ev.Expired: self._ticket_gone,
@@ -108,6 +124,12 @@ class State:
             ev.CapReset: rules.cap_reset,
             ev.SelectorSeen: rules.selector_seen,
             ev.FileLoaded: rules.file_loaded,
+            ev.BudgetSet: budgets.budget_set,
+            ev.BudgetRemoved: budgets.removed,
+            ev.BudgetReset: budgets.reset,
+            ev.BudgetAdded: budgets.added,
+            ev.BudgetReached: budgets.reached,
+            ev.RatesObserved: budgets.rates_observed,
             ev.Observed: rules.observed,
             ev.Paused: pools.paused,
             ev.Resumed: pools.resumed,
@@ -215,6 +237,17 @@ class State:
                 self.gates.append(pool)
         return pool
 
+    def budget(self, need: BudgetNeed) -> Budget:
+        """The budget of this need, made on first use."""
+        budget = self.budgets.get(need.key)
+        if budget is None:
+            budget = self.budgets[need.key] = Budget(need, self.zone, self.at)
+        return budget
+
+    def resource(self, key: str) -> Resource | None:
+        """The pool or budget of this key."""
+        return self.pools.get(key) or self.budgets.get(key)
+
     def apply_observations(self, pool: Pool) -> None:
         """Apply what was observed on a pool's host: automatic cap and foreign agents."""
         pool.limiter.auto_cap = self.auto_caps.get(pool.host, 1)
@@ -234,9 +267,17 @@ class State:
 
     def candidates(self, spec: Spec) -> tuple[Candidate, ...]:
         models = [parse_model(text) for text in spec.models]
+        hold_key = _hold_key(spec)
         if not models:
-            return (Candidate(None, self._needs(spec, None), _hold_key(spec)),)
-        return tuple(Candidate(model, self._needs(spec, model), _hold_key(spec)) for model in models)
+            return (Candidate(None, self._needs(spec, None), hold_key, self._budgets_of(spec, None)),)
+        return tuple(
+            Candidate(model, self._needs(spec, model), hold_key, self._budgets_of(spec, model)) for model in models
+        )
+
+    def _budgets_of(self, spec: Spec, model: Model | None) -> tuple[Budget, ...]:
+        if not self.budget_rules.any:
+            return ()
+        return tuple(self.budget(need) for need in self.budget_rules.needs(spec, model))
 
     def _needs(self, spec: Spec, model: Any) -> tuple[tuple[Pool, int], ...]:
         return tuple((self.pool(need), need.limit) for need in self.rules.needs(spec, model))
@@ -283,6 +324,8 @@ class State:
             pool.shares.settled(project).waiting += 1
             if asks and pool.account in asks:
                 pool.usage_gate.joined(self.at)
+        for budget in queue.budgets:
+            budget.shares.settled(project).waiting += 1
         if queue.push(ticket):
             self.recheck_queue(queue)
         if queue.waiting == 1:
@@ -303,6 +346,8 @@ class State:
                 pool.usage_gate.left()
                 if pool.cap.usage_gate and not pool.usage_gate.askers:
                     self.recheck_pool(pool)  # no process can ask any more: the others go by the free slots
+        for budget in queue.budgets:
+            budget.shares.projects[project].waiting -= 1
         if ticket.id in self.reserved:
             self.unreserve(ticket.id)
 
@@ -354,6 +399,8 @@ class State:
         )
         for pool, _ in candidate.needs:
             pool.grant_slots(ident, queue.slots, queue.project, charge_ms, ticket.order, at)
+        if candidate.budgets:
+            self.budget_events.reserve(ticket, candidate, at)
         if new is None:
             self.leave_queue(ticket, queue)
         else:
@@ -396,6 +443,7 @@ class State:
             pool.undo_grant(event.id, spec.slots, spec.project, -lease.charge_ms * spec.slots, at)
             pool.usage_gate.freed(at, 0)
             self.recheck_pool(pool)
+        self.budget_events.give_back(lease.ticket, candidate, at)
 
     def _lease_ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
         ident, held_ms = event.id, event.held_ms
@@ -414,6 +462,8 @@ class State:
             pool.release_slots(ident, slots, project, settle_ms, held_ms, outcome, at)
             if (pool.parking.lots or pool.reservation is not None) and not pool.stays_full(at):
                 self.recheck_pool(pool)
+        if candidate.budgets or event.usage is not None or event.total is not None:
+            self.budget_events.lease_ended(lease, candidate, event.usage, event.total, at)
         holds, key = self.holds, candidate.hold_key
         known = holds.get(key)
         holds[key] = held_ms if known is None else known + (held_ms - known) // 8
@@ -423,6 +473,14 @@ class State:
     def recheck_queue(self, queue: Queue) -> None:
         queue.parking_id = queue.timer_at = 0  # it is no longer parked anywhere
         self.changed_queues[queue.spec] = queue
+        if queue.parked_budgets:
+            self.left_budgets(queue)
+
+    def left_budgets(self, queue: Queue) -> None:
+        """A queue is no longer parked on its budgets: others may have waited behind it."""
+        for budget in queue.parked_budgets:
+            self.changed_pools[budget.key] = budget
+        queue.parked_budgets = []
 
     def recheck_pool(self, pool: Pool) -> None:
         """Something changed in a pool: the queues parked there must be looked at."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.entities import Reason, Ticket
 from fleetgate.core.limits import NEVER
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
@@ -21,6 +22,7 @@ CODES = {
     "recovering": "the log may have lost its last commits; for a few seconds running agents are counted first",
     "backoff": "every candidate is backed off; `cause` says why",
     "no_credentials": "every candidate's provider is known to have no credentials",
+    "budget": "a rate or budget has too little left: `budget` and `left` say which and how much, `until` when it fits",
     "usage_gate": "a slot is free, but the provider's own count is not below the limit, or it is being asked",
     "nested": "it was started inside a run that holds the slot it would need",
     "behind": "there is room, but others are ahead in the queue",
@@ -37,7 +39,7 @@ CODES = {
 _REMEDIES = {"auth": "log in again, and if that does not end it", "quota": "check the billing, then"}
 
 
-def reason_for(state: State, queue: Queue, now: int) -> Reason:
+def reason_for(state: State, queue: Queue, now: int, newcomer: Ticket | None = None) -> Reason:
     """Why the head of this queue, or a newcomer behind it, does not enter now: by the candidate it prefers."""
     if (state.draining or now < state.recovers_until) and state.is_closed(queue.spec, now):
         return _closed(state, queue, now)
@@ -56,6 +58,12 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
         gate = _closed_gate(candidate, queue, now)
         if gate is not None:
             return _of_usage(gate, model)
+        ticket = queue.head() or newcomer
+        for budget in candidate.budgets if ticket is not None else ():
+            assert ticket is not None
+            opens_at = budget.opens_at(ticket, queue, now)
+            if opens_at > now:
+                return _of_budget(budget, ticket, opens_at, model, now)
         ahead = queue.waiting
         return Reason(
             "behind", f"{ahead} ahead in the queue" if ahead else "others are ahead in the queue", model=model
@@ -66,6 +74,18 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
     pools = [pool.id] if len(blocking) == 1 else [each.id for each, _ in blocking]
     shown = None if limit >= UNLIMITED else limit
     return Reason(code, text, pool.id, pools, known_until, pool.used + pool.foreign, shown, model)
+
+
+def _of_budget(budget: Budget, ticket: Ticket, until: int, model: str, now: int) -> Reason:
+    left, unit = budget.free(now), budget.rule.unit
+    wanted = max(budget.wanted(ticket), 1)
+    shown_left = f"{max(left, 0)} {unit}" if unit != "usd" else f"${max(left, 0) / 1_000_000:.2f}"
+    shown_wanted = str(wanted) if unit != "usd" else f"${wanted / 1_000_000:.2f}"
+    text = f"{budget.id} has {shown_left} left, and this request needs {shown_wanted}"
+    if until >= NEVER:
+        text = f"another request waits longer for {budget.id}, which has {shown_left} left"
+    known = None if until >= NEVER else until
+    return Reason("budget", text, until=known, model=model, budget=budget.id, left=left)
 
 
 def _closed_gate(candidate: Candidate, queue: Queue, now: int) -> Pool | None:

@@ -1,4 +1,4 @@
-"""The rows that a decision writes beside the log: news for waiting processes, and the ends of jobs.
+"""The rows that a decision writes beside the log: news for waiting processes, the ends of jobs, and usage.
 
 A waiting process looks its row up in its backstop poll, and so learns what was decided without reading the log. The
 names of the tables are part of the store's format.
@@ -15,8 +15,10 @@ from fleetgate.log.protocol import SideWrite
 
 TICKET_NEWS = "told"  # by ticket: granted, lost, expired or cancelled
 JOB_ENDS = "job_ends"  # by job: the event that ended its ticket or lease, until jobs/ has handled it
+USAGE = "usage"  # by hour: what was used in it, as the msgpack of UsageRows (rule U5)
 
 _encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
 
 
 def rows_for(events: Sequence[ev.Event], address: str) -> list[SideWrite]:
@@ -37,6 +39,8 @@ def rows_for(events: Sequence[ev.Event], address: str) -> list[SideWrite]:
                 rows.append(SideWrite(TICKET_NEWS, event.id, b"lost"))  # type: ignore[union-attr]
         elif kind is ev.Expired:
             rows.append(SideWrite(TICKET_NEWS, event.id, b"expired"))  # type: ignore[union-attr]
+        elif kind is ev.HourClosed:
+            rows.append(SideWrite(USAGE, str(event.hour), _pack(event.rows)))  # type: ignore[union-attr]
         elif kind is ev.Cancelled and event.wake != address:  # type: ignore[union-attr]
             rows.append(SideWrite(TICKET_NEWS, event.id, b"cancelled"))  # type: ignore[union-attr]
     return rows
