@@ -93,7 +93,7 @@ HOSTILE = [
 def test_hostile_command_lines_take_no_longer_than_the_budget():
     """Without a bound the README's own pattern takes minutes on each of these."""
     began = monotonic()
-    budget = foreign_agents.Budget()
+    budget = foreign_agents.TimeLimit()
     argvs = dict(enumerate(HOSTILE * 200, 1000))
     foreign_agents.find(README, argvs, lambda pid: 0, budget)
     assert monotonic() - began < 30
@@ -101,7 +101,7 @@ def test_hostile_command_lines_take_no_longer_than_the_budget():
 
 
 def test_when_the_budget_is_spent_the_rest_is_passed_over_and_said():
-    budget = foreign_agents.Budget(ms=-1)
+    budget = foreign_agents.TimeLimit(ms=-1)
     assert foreign_agents.find(README, {900: ["opencode", "-m", "a/b"]}, lambda pid: 0, budget) == []
     assert "1 processes were not looked at" in budget.trouble()
 

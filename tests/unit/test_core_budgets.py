@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgate.core.budgets.calendar import DAY_MS, UNITS, UTC, Zone, next_boundary
-from fleetgate.core.budgets.rate import NEVER, Rate
+from fleetgate.core.budgets.rate import Rate
 from fleetgate.core.budgets.window import Window
+from fleetgate.core.limits import NEVER
 from fleetgate.core.usage import Usage
 
 T0 = 1_800_000_000_000

@@ -6,9 +6,17 @@ for readers of `fleetgate history`; a test fails when one is missing there.
 
 from msgspec import Struct
 
+from fleetgate.core.budget_events import BudgetAdded as BudgetAdded
+from fleetgate.core.budget_events import BudgetReached as BudgetReached
+from fleetgate.core.budget_events import BudgetRemoved as BudgetRemoved
+from fleetgate.core.budget_events import BudgetReset as BudgetReset
+from fleetgate.core.budget_events import BudgetSet as BudgetSet
+from fleetgate.core.budget_events import HourClosed as HourClosed
+from fleetgate.core.budget_events import RatesObserved as RatesObserved
+from fleetgate.core.budget_events import Settled as Settled
 from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.entities import BudgetRule, Reason, Rule, Spec, Ticket
-from fleetgate.core.usage import Reading, Usage, UsageRow
+from fleetgate.core.usage import Usage
 
 
 class Queued(Struct, tag="queued", omit_defaults=True, gc=False):
@@ -154,20 +162,6 @@ class Released(Struct, tag="released", omit_defaults=True, gc=False):
     run: str = ""  # of a call: the lease of the run that made it
 
 
-class Settled(Struct, tag="settled"):
-    """A lease that goes on has used this much, beside what was settled before."""
-
-    id: str
-    usage: Usage
-
-
-class HourClosed(Struct, tag="hour_closed"):
-    """An hour is over: what was used in it is now a row beside the log, and no longer part of the state."""
-
-    hour: int  # hours since 1970, by the clock of the log
-    rows: tuple[UsageRow, ...]
-
-
 class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
     """A lease was taken back. `cause`: lost (its process is gone), forced, overstayed, unrenewed (by its client)."""
 
@@ -267,56 +261,6 @@ class FileLoaded(Struct, tag="file_loaded", omit_defaults=True):
     seniority_ms: int | None = None
     budgets: tuple[BudgetRule, ...] = ()
     zone: Zone = UTC
-
-
-class BudgetSet(Struct, tag="budget_set"):
-    """A rate or budget was set at run time."""
-
-    rule: BudgetRule
-
-
-class BudgetRemoved(Struct, tag="budget_removed"):
-    """There is no such budget, whatever the file says."""
-
-    selector: str
-    unit: str
-    per: str
-
-
-class BudgetReset(Struct, tag="budget_reset"):
-    """A person reset a budget: nothing of it is used."""
-
-    budget: str
-
-
-class BudgetAdded(Struct, tag="budget_added"):
-    """A person gave a budget more, until then."""
-
-    budget: str
-    amount: int
-    until: int
-
-
-class BudgetReached(Struct, tag="budget_reached"):
-    """A budget is used up to this percentage of its amount: 50, 80 or 100."""
-
-    budget: str
-    percent: int
-    used: int
-    amount: int
-    resets_at: int
-    when_empty: str
-
-
-class RatesObserved(Struct, tag="rates_observed", omit_defaults=True):
-    """The rates of a model, as its provider reports them; written where that changes decisions.
-
-    What is set is what is free from now on: `readings` are corrected for what was sent since.
-    """
-
-    model: str
-    readings: tuple[Reading, ...]
-    refused: str = ""  # the unit of the rate for which a call was refused
 
 
 class Observed(Struct, tag="observed", omit_defaults=True):

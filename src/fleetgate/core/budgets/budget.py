@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 REACHED: Final = (50, 80, 100)  # percentages of a window that are reported
 
 
-class Held(NamedTuple):
+class Portion(NamedTuple):
     """What a lease holds of a budget."""
 
     amount: int
@@ -50,8 +50,12 @@ class Held(NamedTuple):
     drawn: int = 0  # how much of it came from the reservation of its run
     mark: int = 0  # how much had been sent, in all, when it was granted
 
+    def plus(self, amount: int) -> Portion:
+        """The same with that much more."""
+        return Portion(self.amount + amount, self.window, self.drawn, self.mark)
 
-NOTHING: Final = Held(0)
+
+NOTHING: Final = Portion(0)
 
 
 class Budget(Resource):
@@ -71,7 +75,7 @@ class Budget(Resource):
         else:
             self.window = Window(rule.amount, "" if rule.per_ms else rule.per, rule.per_ms, zone)
         self._lot = self.parking.lots[0, 0] = ParkingLot(self.shares)  # one for all: each head needs something else
-        self.held: dict[str, Held] = {}  # by lease
+        self.held: dict[str, Portion] = {}  # by lease
         self._reserved = 0  # of the current window, or of the rate
         self.sent = 0  # what was taken, in all
         self.reached = 0  # the highest percentage that was reported in this window
@@ -168,12 +172,12 @@ class Budget(Resource):
             moment = self.window.fits_at((wanted - covered) or 1, now)
         return 0 if moment <= now else moment
 
-    def _current(self, ident: str, now: int) -> Held:
+    def _current(self, ident: str, now: int) -> Portion:
         """What a lease holds of the present window; nothing if that is another one."""
         held = self.held.get(ident, NOTHING)
         return held if self._is_current(held, now) else NOTHING
 
-    def _is_current(self, held: Held, now: int) -> bool:
+    def _is_current(self, held: Portion, now: int) -> bool:
         return self.rate is not None or now < held.window == self.ends_at
 
     def start_of(self, ticket: Ticket, now: int) -> tuple[int, int]:
@@ -193,14 +197,14 @@ class Budget(Resource):
             run = self._current(ticket.run, now)
             drawn = min(wanted, run.amount)
             if drawn:
-                self.held[ticket.run] = run._replace(amount=run.amount - drawn)
+                self.held[ticket.run] = run.plus(-drawn)
         if self.rate is not None:
             self.rate.take(wanted, now)
         else:
             window = self._take(wanted - drawn, now)
         self.sent += wanted
         self._reserved += wanted - drawn
-        self.held[ticket.id] = Held(wanted, window, drawn, self.sent)
+        self.held[ticket.id] = Portion(wanted, window, drawn, self.sent)
         self.shares.charge(project, wanted, ticket.order, now)
 
     def settle(self, ticket: Ticket, project: str, amount: int, now: int) -> None:
@@ -217,14 +221,14 @@ class Budget(Resource):
         else:
             self._give_back(ticket, held, held.amount - amount, now)
 
-    def _give_back(self, ticket: Ticket, held: Held, rest: int, now: int) -> None:
+    def _give_back(self, ticket: Ticket, held: Portion, rest: int, now: int) -> None:
         """Return the rest of a reservation, first to the run that it came from; a negative rest is taken."""
         assert self.window is not None
         self.window.give_back(rest, held.window)
         run = self._current(ticket.run, now) if held.drawn and rest > 0 else NOTHING
         if run.window:
             returned = min(held.drawn, rest)
-            self.held[ticket.run] = run._replace(amount=run.amount + returned)
+            self.held[ticket.run] = run.plus(returned)
             self._take(returned, now)
             self._reserved += returned
 
@@ -233,7 +237,7 @@ class Budget(Resource):
         held = self._current(ident, now)
         covered = min(held.amount, amount)
         if covered:
-            self.held[ident] = held._replace(amount=held.amount - covered)
+            self.held[ident] = held.plus(-covered)
             self._reserved -= covered
         self.sent += amount - covered
         if self.rate is not None:
@@ -263,7 +267,7 @@ class Budget(Resource):
             assert self.window is not None
             self.window.used = self.reserved(now)
 
-    def recount(self, held: dict[str, Held], now: int) -> None:
+    def recount(self, held: dict[str, Portion], now: int) -> None:
         """Restore what leases hold, after a snapshot; what is taken of the rate or window is restored apart."""
         self.held = held
         self._reserved = sum(each.amount for each in held.values() if self._is_current(each, now))

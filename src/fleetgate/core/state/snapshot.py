@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple, replace
 
-from fleetgate.core.budgets.budget import Budget, Held
+from fleetgate.core.budgets.budget import Budget, Portion
 from fleetgate.core.budgets.rules import rule_key
 from fleetgate.core.limits import AdaptiveLimit
 from fleetgate.core.limits.adaptive_state import Belief, Call
@@ -133,7 +133,7 @@ def _restore_budgets(state: State, snapshot: Snapshot) -> None:
             budget.window.used, budget.window.ends_at = record.used, record.ends_at
             budget.window.extras = list(record.extras)
         budget.reached = record.reached
-        budget.recount({ident: Held(*held[:3], -held[3]) for ident, held in record.held.items()}, snapshot.at)
+        budget.recount({ident: Portion(*held[:3], -held[3]) for ident, held in record.held.items()}, snapshot.at)
         _restore_shares(budget.shares, record.virtual, record.shares)
 
 

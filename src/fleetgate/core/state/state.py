@@ -21,7 +21,6 @@ from fleetgate.core.budgets.estimates import Estimates
 from fleetgate.core.budgets.rules import BudgetNeed, BudgetRules
 from fleetgate.core.budgets.usage_sums import UsageSums
 from fleetgate.core.entities import Lease, Spec, Ticket
-from fleetgate.core.events import Released
 from fleetgate.core.model_names import Model, account_of, parse_model
 from fleetgate.core.pools.backoff import Backoff, concerns
 from fleetgate.core.pools.effective_caps import Need, Rules
@@ -35,6 +34,7 @@ from fleetgate.core.state.budget_events import BudgetEvents
 from fleetgate.core.state.cap_events import CapEvents
 from fleetgate.core.state.host_events import HostEvents
 from fleetgate.core.state.job_events import JobEvents
+from fleetgate.core.state.lease_events import LeaseEvents
 from fleetgate.core.state.limit_events import LimitEvents
 from fleetgate.core.state.snapshot import export_state, restore_state
 from fleetgate.core.state.snapshot_format import Snapshot
@@ -91,29 +91,30 @@ class State:
         self.usage = UsageSums()
         rules = self.cap_events = CapEvents(self)
         backoffs = self.backoff_events = BackoffEvents(self)
-        jobs = self._job_events = JobEvents(self)
+        jobs = self.job_events = JobEvents(self)
         budgets = self.budget_events = BudgetEvents(self)
+        leases = LeaseEvents(self)
         pools, hosts = LimitEvents(self), HostEvents(self)
         self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event changes
             ev.Queued: self._queued,
             ev.Deferred: _no_change,
-            ev.Granted: self._granted,
-            ev.Claimed: self._claimed,
+            ev.Granted: leases.granted,
+            ev.Claimed: leases.claimed,
             ev.Recovering: hosts.recovering,
             ev.Draining: hosts.draining,
             ev.DrainEnded: hosts.drain_ended,
-            ev.Renewed: self._renewed,
-            ev.Returned: self._returned,
+            ev.Renewed: leases.renewed,
+            ev.Returned: leases.returned,
             ev.Asked: self._asked,
             ev.Offered: jobs.offered,
             ev.Withdrawn: jobs.withdrawn,
             ev.Held: jobs.held,
             ev.Approved: jobs.approved,
             ev.JobEnded: _no_change,
-            ev.Released: self._lease_ended,
+            ev.Released: leases.lease_ended,
             ev.Settled: budgets.settled,
             ev.HourClosed: budgets.hour_closed,
-            ev.Reclaimed: self._lease_ended,
+            ev.Reclaimed: leases.lease_ended,
             ev.Cancelled: self._ticket_gone,
             ev.Expired: self._ticket_gone,
             ev.Dropped: self._ticket_gone,
@@ -292,7 +293,8 @@ class State:
         self.tickets[ticket.id] = ticket
         self.index_ticket(ticket)
 
-    def _pop_ticket(self, ident: str) -> Ticket:
+    def pop_ticket(self, ident: str) -> Ticket:
+        """Take a ticket out."""
         ticket = self.tickets.pop(ident)
         self._unindex_ticket(ticket)
         return ticket
@@ -352,7 +354,7 @@ class State:
             self.unreserve(ticket.id)
 
     def _ticket_gone(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
-        ticket = self._pop_ticket(event.id)
+        ticket = self.pop_ticket(event.id)
         self.drop_keys(ticket)
         if not ticket.away:
             self.leave_queue(ticket)
@@ -386,89 +388,12 @@ class State:
         if ticket.session and self.sessions.get(session) == ticket.id:
             del self.sessions[session]
 
-    # Leases.
-
-    def _granted(self, event: ev.Granted, at: int) -> None:
-        ident, model, charge_ms = event.id, event.model, event.charge_ms
-        new = event.ticket
-        ticket = self._pop_ticket(ident) if new is None else new
-        queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
-        candidate = self.lease_candidates[ident] = queue.by_model[model]
-        self.leases[ident] = Lease(
-            ticket, model, at, self.seq, event.claimed, "", charge_ms, event.ends_at, event.waited_ms
-        )
-        for pool, _ in candidate.needs:
-            pool.grant_slots(ident, queue.slots, queue.project, charge_ms, ticket.order, at)
-        if candidate.budgets:
-            self.budget_events.reserve(ticket, candidate, at)
-        if new is None:
-            self.leave_queue(ticket, queue)
-        else:
-            self.take_keys(new)
-            self.arrivals = max(self.arrivals, new.arrival)
-        for key in event.probes:
-            self.backoffs[key].probing = ident
-
-    def _claimed(self, event: ev.Claimed, at: int) -> None:
-        lease = self.leases[event.id]
-        lease.claimed = True
-        if event.child:
-            lease.child = event.child
+    # The to-do list of admission.
 
     def recheck_all(self) -> None:
         """Whether tickets may enter has changed, for a reason outside the pools."""
         for queue in self.active_queues.values():
             self.recheck_queue(queue)
-
-    def _renewed(self, event: ev.Renewed, at: int) -> None:
-        lease = self.leases.get(event.id)
-        old = lease.ticket if lease is not None else self.tickets[event.id]
-        new = replace(old, renew_by=event.until, holder=event.holder or old.holder, wake=event.wake or old.wake)
-        if lease is not None:
-            lease.ticket = new
-        else:
-            self.put(new)
-
-    def _returned(self, event: ev.Returned, at: int) -> None:
-        lease = self.leases.pop(event.id)
-        candidate = self.lease_candidates.pop(event.id)
-        spec = lease.ticket.spec
-        self.backoff_events.probe_over(event.id)
-        ticket = self._job_events.without_worker(lease.ticket) if lease.ticket.job else replace(lease.ticket, away=True)
-        ticket = self.backoff_events.timed(ticket, at)
-        self.put(ticket)
-        if ticket.job:
-            self.waiting_jobs.put(ticket, at)
-        for pool, _ in candidate.needs:
-            pool.undo_grant(event.id, spec.slots, spec.project, -lease.charge_ms * spec.slots, at)
-            pool.usage_gate.freed(at, 0)
-            self.recheck_pool(pool)
-        self.budget_events.give_back(lease.ticket, candidate, at)
-
-    def _lease_ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
-        ident, held_ms = event.id, event.held_ms
-        lease = self.leases.pop(ident)
-        ticket = lease.ticket
-        spec = ticket.spec
-        if ticket.key or ticket.session:
-            self.drop_keys(ticket)
-        if self.backoffs:
-            self.backoff_events.probe_over(ident)
-        slots, project = spec.slots, spec.project
-        settle_ms = ((held_ms if held_ms > 0 else 1) - lease.charge_ms) * slots
-        outcome = event.outcome if type(event) is Released else "reclaimed"
-        candidate = self.lease_candidates.pop(ident)
-        for pool, _ in candidate.needs:
-            pool.release_slots(ident, slots, project, settle_ms, held_ms, outcome, at)
-            if (pool.parking.lots or pool.reservation is not None) and not pool.stays_full(at):
-                self.recheck_pool(pool)
-        if candidate.budgets or event.usage is not None or event.total is not None:
-            self.budget_events.lease_ended(lease, candidate, event.usage, event.total, at)
-        holds, key = self.holds, candidate.hold_key
-        known = holds.get(key)
-        holds[key] = held_ms if known is None else known + (held_ms - known) // 8
-
-    # The to-do list of admission.
 
     def recheck_queue(self, queue: Queue) -> None:
         queue.parking_id = queue.timer_at = 0  # it is no longer parked anywhere

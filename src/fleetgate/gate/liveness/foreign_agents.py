@@ -83,7 +83,7 @@ def take(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = No
     if cached and (cached.place, cached.patterns) == (place, list(patterns)) and 0 <= at_ms - cached.at_ms < FRESH_MS:
         return cached
     lines = command_lines(users)
-    budget = Budget()
+    budget = TimeLimit()
     seen = [
         Seen(process, model, above)
         for pid, model, above in find(patterns, lines, process_identity.parent_of, budget)
@@ -129,7 +129,7 @@ def count(
     return tuple(sorted(counts.items()))
 
 
-class Budget:
+class TimeLimit:
     """How long a census may match command lines; at the end of it, how many were left."""
 
     def __init__(self, ms: float | None = None) -> None:
@@ -153,7 +153,7 @@ def find(
     patterns: Sequence[str],
     argvs: Mapping[int, Sequence[str]],
     parent_of: Callable[[int], int],
-    budget: Budget | None = None,
+    budget: TimeLimit | None = None,
 ) -> list[tuple[int, str, tuple[int, ...]]]:
     """The topmost matching processes that are not under Fleetgate: pid, model, and the pids above.
 
