@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from fleetgate.core.usage import RESPONSE, Usage, UsageRow
 from fleetgate.gate.replica.replica import Replica
-from fleetgate.gate.usage_rows import HOUR_MS, TABLE, closed_rows, encode_rows, key_of
+from fleetgate.gate.usage_rows import HOUR_MS, TABLE, closed_rows, key_of
 from fleetgate.log.memory import MemoryLog
-from fleetgate.log.protocol import START, Log, SideWrite, StoreError
+from fleetgate.log.protocol import StoreError
+from tests.usage_hours import row, write_hours, write_values
 
 HOUR = 498_000
 
 
-def row(calls: int, project: str = "web", cost: int | None = 5) -> UsageRow:
-    return UsageRow(project, "openai/gpt-5", "vm", "", "requests", Usage(calls=calls, cost=cost, source=RESPONSE))
-
-
-def write(log: Log, hours: dict[int, Sequence[UsageRow]]) -> None:
-    write_values(log, {key_of(hour): encode_rows(tuple(rows)) for hour, rows in hours.items()})
-
-
-def write_values(log: Log, values: dict[str, bytes]) -> None:
-    log.lock()
-    log.begin()
-    commits = log.read(START)
-    position = commits[-1].position if commits else START
-    log.append(position, log.now(), [], None, [SideWrite(TABLE, key, value) for key, value in values.items()])
-    log.unlock()
-
-
 def test_only_the_hours_of_the_period_are_read_oldest_first() -> None:
     log = MemoryLog()
-    write(log, {HOUR + n: [row(n), row(n, "docs")] for n in range(600)})
+    write_hours(log, {HOUR + n: [row(n), row(n, "docs")] for n in range(600)})
     found = [(hour, each.project, each.usage.calls) for hour, each in closed_rows(log, HOUR + 5, HOUR + 505)]
     assert found == [(HOUR + n, project, n) for n in range(5, 505) for project in ("web", "docs")]
     assert list(closed_rows(log, HOUR + 7, HOUR + 7)) == []
@@ -55,7 +36,7 @@ def test_a_row_that_cannot_be_read_is_an_error_that_names_its_hour() -> None:
 def test_upkeep_deletes_rows_of_hours_that_ended_longer_ago_than_they_are_kept() -> None:
     now = HOUR * HOUR_MS + 1
     log = MemoryLog(lambda: now)
-    write(log, {HOUR - n: [row(1)] for n in (1, 2, 24, 25, 26, 700)})
+    write_hours(log, {HOUR - n: [row(1)] for n in (1, 2, 24, 25, 26, 700)})
     replica = Replica(log.connect(), "vm|boot|ns|1|1")
     replica.maintain(usage_ms=10**12)
     assert len(log.side_items(TABLE)) == 6

@@ -31,7 +31,7 @@ from fleetgate.api.http.proxy_mount import ProxyMount
 from fleetgate.api.jobs import routes as job_routes
 from fleetgate.api.leases import routes as lease_routes
 from fleetgate.api.leases.fast_path import FastPath
-from fleetgate.api.routes import backoffs, caps, concurrency_compat, dashboard_files, health, pools, queue, read
+from fleetgate.api.routes import backoffs, caps, concurrency_compat, dashboard_files, health, pools, queue, read, usage
 from fleetgate.api.security import session_routes
 from fleetgate.api.security.request_guard import App, Guard
 from fleetgate.api.service import Service
@@ -95,6 +95,7 @@ def _documented() -> list[Any]:
     handlers: list[Any] = [*concurrency_compat.ROUTES, *dashboard_files.ROUTES]
     documented = (
         *read.ROUTES,
+        *usage.ROUTES,
         *session_routes.ROUTES,
         *queue.ROUTES,
         *caps.ROUTES,

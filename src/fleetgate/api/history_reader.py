@@ -8,13 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter, sleep
 from typing import TypeVar
 
-from fleetgate.core.events import Event
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.protocol import Log
 
 T = TypeVar("T")
 
-_SPELL = 200  # events
+_SPELL = 200  # events, or rows of usage
 _LONGEST_REST_S = 0.01
 
 
@@ -48,7 +47,7 @@ class HistoryReader:
             self._log.close()
 
 
-def unhurried(history: Iterator[tuple[int, int, Event]]) -> Iterator[tuple[int, int, Event]]:
+def unhurried(history: Iterator[T]) -> Iterator[T]:
     """The same, resting as long as it works: a thread that only computes would slow down all others."""
     began = perf_counter()
     for number, one in enumerate(history, 1):

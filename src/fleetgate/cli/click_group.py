@@ -35,6 +35,7 @@ SECTIONS = {
         "top": "top.command",
         "history": "commands.history",
         "metrics": "commands.metrics",
+        "usage": "commands.usage",
         "explain": "commands.explain",
     },
     "Manage caps and the queue": {

@@ -1,0 +1,42 @@
+"""The route of usage: `GET /v1/usage`, as `fleetgate usage --json` prints it (rule U4)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import get
+from litestar.params import Parameter
+
+from fleetgate.api.history_reader import unhurried
+from fleetgate.api.service import Service
+from fleetgate.present.usage_period import zone_of
+from fleetgate.present.usage_query import current_usage, parse_query
+from fleetgate.present.usage_report import DEFAULT_BY, DEFAULT_SINCE, DIMENSIONS, UsageShape
+
+By = Annotated[str, Parameter(max_length=200, description=f"any of {', '.join(DIMENSIONS)}, separated by commas")]
+Moment = Annotated[
+    str, Parameter(max_length=100, description="an age (7d), a date or time (RFC 3339), today or yesterday")
+]
+Project = Annotated[str, Parameter(max_length=100, description="only this project")]
+Models = Annotated[str, Parameter(max_length=300, description="only these models: a model or a selector of models")]
+Rows = Annotated[int, Parameter(ge=1, le=10_000, description="at most so many rows; `total` covers all of them")]
+
+
+@get("/v1/usage", summary="Tokens and cost of a period")
+async def usage(
+    service: Service,
+    by: By = DEFAULT_BY,
+    since: Moment = DEFAULT_SINCE,
+    until: Moment = "",
+    project: Project = "",
+    model: Models = "",
+    limit: Rows = 10_000,
+) -> UsageShape:
+    state, moments = await service.look()
+    zone = zone_of(service.gate.settings)
+    query = parse_query(by, since, until, moments, zone=zone, project=project, model=model)
+    counted = current_usage(state)
+    return await service.archive.read(lambda log: query.answer(log, counted, unhurried).shape(limit))
+
+
+ROUTES = [usage]
