@@ -15,10 +15,10 @@ from fleetgate.gate.usage_history import used_by_runs
 from fleetgate.gate.usage_rows import HOUR_MS
 from fleetgate.log.memory import MemoryLog
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.usage_period import UsagePeriod, parse_period
-from fleetgate.present.usage_query import CurrentUsage, UsageQuery, parse_query
-from fleetgate.present.usage_report import UsageReport, UsageSum
-from fleetgate.present.usage_text import cost_text, dollars_text, number_text
+from fleetgate.present.usage.period import UsagePeriod, parse_period
+from fleetgate.present.usage.query import CurrentUsage, UsageQuery, parse_query
+from fleetgate.present.usage.report import UsageTable, UsageTotal
+from fleetgate.present.usage.text import cost_text, dollars_text, number_text
 from tests.usage_hours import OPUS, row, write_hours
 
 BERLIN, KOLKATA = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata")
@@ -126,8 +126,8 @@ def test_a_period_that_cannot_be_one_is_refused(since: str, until: str, words: s
 # Sums.
 
 
-def report(by: str, *rows: UsageRow, hour: int = HOUR, project: str = "", model: str = "") -> UsageReport:
-    found = UsageReport(by.split(","), period("7d", zone=BERLIN), project, model)
+def report(by: str, *rows: UsageRow, hour: int = HOUR, project: str = "", model: str = "") -> UsageTable:
+    found = UsageTable(by.split(","), period("7d", zone=BERLIN), project, model)
     found.add((hour, each, "") for each in rows)
     return found
 
@@ -168,7 +168,7 @@ def test_only_the_period_counts_and_what_is_asked_for() -> None:
 def test_the_largest_rows_come_first_and_times_in_their_order() -> None:
     rows = (row(1, "a", cost=None, input=9), row(1, "b", cost=5), row(1, "c", cost=7), row(1, "d", cost=None, input=99))
     assert [labels[0] for labels, _ in report("project", *rows).rows()] == ["c", "b", "d", "a"]
-    found = UsageReport(("hour", "project"), period("7d"))
+    found = UsageTable(("hour", "project"), period("7d"))
     found.add((HOUR - n, row(1, "b" if n % 2 else "a", cost=n), "") for n in range(4))
     assert [labels for labels, _ in found.rows()] == sorted(labels for labels, _ in found.rows())
 
@@ -284,4 +284,4 @@ def test_numbers_and_money_are_short() -> None:
         "$1,000",
         "$12,346",
     )
-    assert cost_text(UsageSum()) == "$0"
+    assert cost_text(UsageTotal()) == "$0"

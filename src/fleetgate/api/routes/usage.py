@@ -9,9 +9,9 @@ from litestar.params import Parameter
 
 from fleetgate.api.history_reader import unhurried
 from fleetgate.api.service import Service
-from fleetgate.present.usage_period import zone_of
-from fleetgate.present.usage_query import current_usage, parse_query
-from fleetgate.present.usage_report import DEFAULT_BY, DEFAULT_SINCE, DIMENSIONS, UsageShape
+from fleetgate.present.usage.period import zone_of
+from fleetgate.present.usage.query import current_usage, parse_query
+from fleetgate.present.usage.report import DEFAULT_BY, DEFAULT_SINCE, DIMENSIONS, UsageShape
 
 By = Annotated[str, Parameter(max_length=200, description=f"any of {', '.join(DIMENSIONS)}, separated by commas")]
 Moment = Annotated[

@@ -13,10 +13,10 @@ from fleetgate.cli.read_only_gate import note, opened, say_json
 from fleetgate.core.errors import BadRequest
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import count, printable
-from fleetgate.present.usage_period import zone_of
-from fleetgate.present.usage_query import UsageQuery, current_usage, parse_query
-from fleetgate.present.usage_report import DEFAULT_BY, DEFAULT_SINCE, DIMENSIONS, UsageAmounts, UsageReport, UsageSum
-from fleetgate.present.usage_text import cost_text, number_text
+from fleetgate.present.usage.period import zone_of
+from fleetgate.present.usage.query import UsageQuery, current_usage, parse_query
+from fleetgate.present.usage.report import DEFAULT_BY, DEFAULT_SINCE, DIMENSIONS, UsageAmounts, UsageTable, UsageTotal
+from fleetgate.present.usage.text import cost_text, number_text
 
 _AMOUNTS = (
     Column("CALLS", right=True),
@@ -69,7 +69,7 @@ def command(by: str, since: str, until: str, project: str, model: str, as_json: 
         _draw(report, query)
 
 
-def _csv(report: UsageReport) -> str:
+def _csv(report: UsageTable) -> str:
     amounts = UsageAmounts.__struct_fields__
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -84,7 +84,7 @@ def _csv_value(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else printable(value) if isinstance(value, str) else value
 
 
-def _draw(report: UsageReport, query: UsageQuery) -> None:
+def _draw(report: UsageTable, query: UsageQuery) -> None:
     screen = Screen()
     rows = report.rows()
     period = report.period
@@ -112,13 +112,13 @@ def _short(moment: str) -> str:
     return moment[:16].replace("T", " ")
 
 
-def _cells(usage: UsageSum) -> list[str | Cell]:
+def _cells(usage: UsageTotal) -> list[str | Cell]:
     mark = "~" if usage.estimated else ""
     numbers = (usage.calls, usage.input + usage.cache_write, usage.cache_read, usage.output)
     return [*(f"{mark}{number_text(number)}" if number else "-" for number in numbers), cost_text(usage)]
 
 
-def _marks(total: UsageSum) -> list[str]:
+def _marks(total: UsageTotal) -> list[str]:
     """What the marks in the table mean, where there are any."""
     marks = []
     if not total.cost_complete:

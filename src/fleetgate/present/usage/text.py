@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetgate.present.usage_report import UsageSum
+from fleetgate.present.usage.report import UsageTotal
 
 _UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 
@@ -27,7 +27,7 @@ def dollars_text(millionths: int) -> str:
     return f"${cents // 100}.{cents % 100:02}" if cents < 100_000 else f"${(cents + 50) // 100:,}"
 
 
-def cost_text(usage: UsageSum) -> str:
+def cost_text(usage: UsageTotal) -> str:
     """`$0.31`; `≥ $0.31` if only a part of the cost is known, `?` if none is. Estimated parts are marked with `~`."""
     mark = "~" if usage.estimated else ""
     if usage.cost is None:

@@ -19,8 +19,8 @@ from fleetgate.gate.usage_rows import HOUR_MS, closed_rows
 from fleetgate.log.protocol import Log
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.run_statistics import seq_before
-from fleetgate.present.usage_period import UsagePeriod, parse_period
-from fleetgate.present.usage_report import Part, UsageReport, parse_dimensions
+from fleetgate.present.usage.period import UsagePeriod, parse_period
+from fleetgate.present.usage.report import Part, UsageTable, parse_dimensions
 
 Parts = Iterator[Part]
 
@@ -47,11 +47,11 @@ class UsageQuery(NamedTuple):
     project: str = ""
     model: str = ""  # a selector
 
-    def answer(self, log: Log, current: CurrentUsage, pace: Callable[[Parts], Parts] = iter) -> UsageReport:
+    def answer(self, log: Log, current: CurrentUsage, pace: Callable[[Parts], Parts] = iter) -> UsageTable:
         """The report. `pace` may slow the reading down."""
         if "run" in self.by:
             return self._of_runs(log, current, pace)
-        report = UsageReport(self.by, self.period, self.project, self.model)
+        report = UsageTable(self.by, self.period, self.project, self.model)
         low, high = self.period.low, self.period.high
         if current.rows:
             high = min(high, current.hour)
@@ -59,14 +59,14 @@ class UsageQuery(NamedTuple):
         report.add(pace((hour, row, "") for hour, row in closed_rows(log, low, high)))
         return report
 
-    def _of_runs(self, log: Log, current: CurrentUsage, pace: Callable[[Parts], Parts]) -> UsageReport:
+    def _of_runs(self, log: Log, current: CurrentUsage, pace: Callable[[Parts], Parts]) -> UsageTable:
         """From the history, as far back as that is kept."""
         period, since = self.period, self.period.low * HOUR_MS
         kept = next(iter(log.history()), None)
         if kept is not None and kept[0] > 1 and kept[1] > since:
             since = kept[1]
             period = period.starting_at(since // HOUR_MS)
-        report = UsageReport(self.by, period, self.project, self.model)
+        report = UsageTable(self.by, period, self.project, self.model)
         history = log.history(seq_before(log, since, current.seq))
         report.add(pace((at // HOUR_MS, row, run) for at, row, run in used_by_runs(history, current.leases)))
         return report

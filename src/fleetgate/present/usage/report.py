@@ -14,7 +14,7 @@ from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import Selector, account_of, parse_model, parse_selector, shown
 from fleetgate.core.usage import ESTIMATE, PARTIAL, Usage, UsageRow
 from fleetgate.present.json.state import Time
-from fleetgate.present.usage_period import UsagePeriod
+from fleetgate.present.usage.period import UsagePeriod
 
 DIMENSIONS = ("project", "model", "account", "host", "key", "kind", "source", "day", "hour", "run")
 DEFAULT_BY = "project,model"
@@ -23,7 +23,7 @@ DEFAULT_SINCE = "7d"
 Part = tuple[int, UsageRow, str]  # hour, what was used, and the run that used it ("": not known)
 
 
-class UsageSum(Struct):
+class UsageTotal(Struct):
     """What was used in all, of one row of a report."""
 
     calls: int = 0
@@ -51,14 +51,14 @@ class UsageSum(Struct):
         elif usage.source == PARTIAL:
             self.partial_calls += usage.calls
 
-    def add_sum(self, other: UsageSum) -> None:
+    def add_sum(self, other: UsageTotal) -> None:
         self._add_amounts(other)
         self.cost_complete = self.cost_complete and other.cost_complete
         self.estimated = self.estimated or other.estimated
         self.estimated_calls += other.estimated_calls
         self.partial_calls += other.partial_calls
 
-    def _add_amounts(self, used: Usage | UsageSum) -> None:
+    def _add_amounts(self, used: Usage | UsageTotal) -> None:
         self.calls += used.calls
         self.input += used.input
         self.cache_read += used.cache_read
@@ -122,7 +122,7 @@ def parse_dimensions(text: str, what: str = "by") -> tuple[str, ...]:
     return names
 
 
-class UsageReport:
+class UsageTable:
     """Sums by dimensions. `project` and `model` (a selector) leave out everything else."""
 
     def __init__(self, by: Sequence[str], period: UsagePeriod, project: str = "", model: str = "") -> None:
@@ -135,7 +135,7 @@ class UsageReport:
         self._days: dict[int, str] = {}
         self._starts: dict[int, str] = {}
         self._labels = [self._label(name) for name in self.by]
-        self._sums: dict[tuple[str, ...], UsageSum] = {}
+        self._sums: dict[tuple[str, ...], UsageTotal] = {}
 
     def add(self, parts: Iterable[Part]) -> None:
         """Count what is in the period; parts outside it are left out."""
@@ -150,17 +150,17 @@ class UsageReport:
             key = tuple([label(part) for label in labels])
             known = sums.get(key)
             if known is None:
-                known = sums[key] = UsageSum()
+                known = sums[key] = UsageTotal()
             known.add(row.usage)
 
     @property
-    def total(self) -> UsageSum:
-        total = UsageSum()
+    def total(self) -> UsageTotal:
+        total = UsageTotal()
         for each in self._sums.values():
             total.add_sum(each)
         return total
 
-    def rows(self) -> list[tuple[tuple[str, ...], UsageSum]]:
+    def rows(self) -> list[tuple[tuple[str, ...], UsageTotal]]:
         """Labels and sums: in the order of time where that is asked for, otherwise the largest first."""
         if "day" in self.by or "hour" in self.by:
             return sorted(self._sums.items())
@@ -178,7 +178,7 @@ class UsageReport:
             len(rows) - len(shown_rows),
         )
 
-    def _line(self, labels: tuple[str, ...], usage: UsageSum) -> UsageLine:
+    def _line(self, labels: tuple[str, ...], usage: UsageTotal) -> UsageLine:
         names = {name: label or None for name, label in zip(self.by, labels, strict=True)}
         return UsageLine(*_amounts(usage), **names)  # type: ignore[arg-type]
 
@@ -216,7 +216,7 @@ class UsageReport:
         return known
 
 
-def _amounts(usage: UsageSum) -> tuple[int, int, int, int, int, int, float | None, bool, int, int]:
+def _amounts(usage: UsageTotal) -> tuple[int, int, int, int, int, int, float | None, bool, int, int]:
     cost = None if usage.cost is None else usage.cost / 1_000_000
     return (
         usage.calls,
