@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fleetgate.config.errors import ConfigError
     from fleetgate.core.entities import Reason
     from fleetgate.core.errors import BadName, BadRequest, FleetgateError, NotFound
+    from fleetgate.core.usage import Usage
     from fleetgate.core.views.pool_and_lease_views import PoolView, TicketView
     from fleetgate.gate.library.gate import Gate
     from fleetgate.gate.library.lease_handles import Deferred, Leased, NotAdmitted, RateLimited
@@ -39,6 +40,7 @@ __all__ = [
     "Reason",
     "StoreError",
     "TicketView",
+    "Usage",
     "open_gate",
     "sync",
 ]
@@ -58,6 +60,7 @@ _WHERE = {
     "Reason": "core.entities",
     "StoreError": "log.protocol",
     "TicketView": "core.views.pool_and_lease_views",
+    "Usage": "core.usage",
     "open_gate": "gate.library.open_gate",
 }
 

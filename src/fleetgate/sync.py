@@ -21,6 +21,7 @@ from typing import Any, Self, TypeVar
 
 from fleetgate.core import events as ev
 from fleetgate.core.errors import FleetgateError
+from fleetgate.core.usage import Usage
 from fleetgate.core.views.pool_and_lease_views import PoolView, TicketView
 from fleetgate.gate.library import gate as library_gate
 from fleetgate.gate.library import lease_handles
@@ -182,6 +183,7 @@ class Gate:
         any_candidate: bool = False,
         timeout_s: float | None = None,
         key: str = "",
+        estimate: Usage | None = None,
     ) -> Leased:
         """Return a lease to enter with `with`, which waits in the queue until there is a slot.
 
@@ -197,6 +199,7 @@ class Gate:
             any_candidate=any_candidate,
             timeout_s=timeout_s,
             key=key,
+            estimate=estimate,
         )
         return Leased(self._thread, leased)
 
@@ -211,6 +214,7 @@ class Gate:
         slots: int = 1,
         any_candidate: bool = False,
         key: str = "",
+        estimate: Usage | None = None,
     ) -> Leased | Deferred:
         """Return a lease if there is a slot now, and a `Deferred` with the reason if there is none. Never waits.
 
@@ -219,7 +223,7 @@ class Gate:
         self._thread.check_open()
         acquisition = self._thread.acquisition
         spec = acquisition.spec(model, kind, slots, project, any_candidate)
-        leased = acquisition.new_lease(spec, False, since, priority, key, None)
+        leased = acquisition.new_lease(spec, False, since, priority, key, estimate)
         got = self._thread.call(leased.acquire(), withdraw=leased.id)
         return got if isinstance(got, Deferred) else Leased(self._thread, leased)
 
@@ -289,6 +293,10 @@ class Leased:
     def model(self) -> str:
         """The candidate that was chosen. FleetgateError when the lease is not held yet."""
         return self._leased.model
+
+    def settle(self, usage: Usage) -> None:
+        """Report what the call used. See `fleetgate.Leased.settle`."""
+        self._thread.call(self._leased.settle(usage))
 
     def release(self, outcome: str = "ok") -> None:
         """Release the slots. Releasing twice is harmless. The outcomes are those of `fleetgate.Leased.release`."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fleetgate.config.settings import Provider, Settings
-from fleetgate.gate.providers.usage_questions import Usage
+from fleetgate.gate.providers.usage_questions import UsageSources
 from fleetgate.gate.providers.usage_request import Unknown, number_at
 
 FIELD = "usage.concurrent_sessions"
@@ -59,8 +59,8 @@ def test_g3_each_account_is_asked_with_its_own_key(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("HOME_KEY", raising=False)
     told = Provider(base_url="https://a.test", usage_path="/usage", usage_field="n")
     accounts = {"umans": replace(told, key_env="HOME_KEY"), "umans@work": replace(told, key_env="WORK_KEY")}
-    usage = Usage(Settings(providers=accounts))
+    usage = UsageSources(Settings(providers=accounts))
     assert usage.accounts(["umans/a", "umans@work/a", "umans@work/b", "groq/c"]) == ("umans@work",)
     monkeypatch.setenv("HOME_KEY", "sk-1")
     assert usage.accounts(["umans/a", "umans@work/a"]) == ("umans", "umans@work")
-    assert not Usage(Settings(providers={"umans": Provider(key_env="HOME_KEY")}))
+    assert not UsageSources(Settings(providers={"umans": Provider(key_env="HOME_KEY")}))

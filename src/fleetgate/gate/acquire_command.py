@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing import Protocol, TypedDict, Unpack
 
     from fleetgate.core.entities import Spec
-    from fleetgate.core.usage import Size
-    from fleetgate.gate.providers.usage_questions import Usage
+    from fleetgate.core.usage import Size, Usage
+    from fleetgate.gate.providers.usage_questions import UsageSources
 
     class Asker(Protocol):
         """The gate of the process that asks."""
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         def address(self) -> str: ...
 
         @property
-        def usage(self) -> Usage: ...
+        def usage(self) -> UsageSources: ...
 
     class Details(TypedDict, total=False):
         """Fields of `cmd.Acquire` that only some requests have."""
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         bound: str
         client: str
         renew_ms: int
+        estimate: Usage | None
         size: Size
         run: str
 

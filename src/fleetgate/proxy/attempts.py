@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from fleetgate.core.entities import Lease
 from fleetgate.core.usage import Size, Usage
-from fleetgate.gate.library.pending_requests import UNUSED
+from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.serving.model_calls import ModelCalls, NotInTime, PendingCall
 from fleetgate.log.protocol import StoreError
 from fleetgate.prices import Price

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from fleetgate.core.usage import Reading, Usage
-from fleetgate.gate.library.pending_requests import UNUSED
+from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.serving.model_calls import PendingCall
 from fleetgate.proxy.early_stream import EarlyStream
 from fleetgate.proxy.headers import CallHeaders

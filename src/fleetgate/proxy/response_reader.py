@@ -10,7 +10,7 @@ from __future__ import annotations
 from time import time_ns
 
 from fleetgate.core.usage import Usage
-from fleetgate.gate.library.pending_requests import UNUSED
+from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.signals.classify_http import classify_stream_error
 from fleetgate.signals.content_encoding import Decoder, Undecodable
 from fleetgate.signals.outcome import Outcome

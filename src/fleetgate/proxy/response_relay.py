@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter, time_ns
 from typing import Any, Protocol
 
-from fleetgate.gate.library.pending_requests import UNUSED
+from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.proxy.attempts import describe_error
 from fleetgate.proxy.errors import ProxyRefusal, headers_of, shape_of
 from fleetgate.proxy.exchange import Exchange

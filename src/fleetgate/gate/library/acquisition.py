@@ -13,10 +13,12 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Reason, Spec
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import canonical
+from fleetgate.core.usage import Usage
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.core.views.wait_reasons import reason_for
 from fleetgate.gate.acquire_command import acquire_command
 from fleetgate.gate.library.lease_handles import Deferred, Leased, NotAdmitted, Since, checked, epoch_ms, number
+from fleetgate.gate.library.usage_arguments import checked_usage, of_one_call, with_cost
 from fleetgate.gate.observation import commands_first, would_be_refused
 from fleetgate.gate.slots.slot_gate import with_own_host_cap
 from fleetgate.log.clock import steady, wall_ms
@@ -71,12 +73,21 @@ class Acquisition:
         self._specs.clear()
 
     def new_lease(
-        self, spec: Spec, wait: bool, since: Since, priority: int, key: str, timeout_s: float | None
+        self,
+        spec: Spec,
+        wait: bool,
+        since: Since,
+        priority: int,
+        key: str,
+        estimate: Usage | None = None,
+        timeout_s: float | None = None,
     ) -> Leased:
         """A lease that is yet to be acquired."""
         core = self._core
         at = None if since is None else epoch_ms(since) - steady(wall_ms() - core.log.now())
         command = acquire_command(core, spec, wait=wait, since=at, priority=priority, key=key)
+        if estimate is not None:
+            command.estimate = of_one_call(checked_usage("estimate", estimate))
         if at is not None or key or type(priority) is not int or type(key) is not str:
             command = checked(command)
         return Leased(core, command, None if timeout_s is None else number("timeout_s", timeout_s))
@@ -85,6 +96,8 @@ class Acquisition:
         """The lease, or why there is none; NotAdmitted when the time is up."""
         core = self._core
         core.check_open()
+        if command.estimate is not None:
+            command.estimate = await with_cost(command.estimate, command.spec.models, core.settings.prices)
         if len(command.spec.models) > 1 and core.settings.providers and not command.renew_ms:
             refused = self._drop_candidates_without_credentials(command)
             if refused is not None:

@@ -16,6 +16,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule
 from fleetgate.core.model_names import canonical
+from fleetgate.core.usage import Usage
 from fleetgate.core.views.pool_and_lease_views import PoolView, TicketView, pool_views, ticket_views
 from fleetgate.gate.library import background_tasks
 from fleetgate.gate.library.gate_core import GateCore
@@ -69,6 +70,7 @@ class Gate:
         any_candidate: bool = False,
         timeout_s: float | None = None,
         key: str = "",
+        estimate: Usage | None = None,
     ) -> Leased:
         """Return a lease to enter with `async with`, which waits in the queue until there is a slot.
 
@@ -91,6 +93,8 @@ class Gate:
           timeout_s: How long to wait in the queue. With 0 the request enters if there is room now. The default is to
               wait without a limit.
           key: An idempotency key: the request is refused while another one with this key is waiting or running.
+          estimate: What the call is expected to use. It is reserved in its rates and budgets until the call is
+              settled. The default is what Fleetgate has learned about calls of this model and project.
 
         Raises:
           NotAdmitted: On entering the block, when there is no slot within `timeout_s`, the key is taken, or the
@@ -99,7 +103,7 @@ class Gate:
         """
         acquisition = self._core.acquisition
         spec = acquisition.spec(model, kind, slots, project, any_candidate)
-        return acquisition.new_lease(spec, True, since, priority, key, timeout_s)
+        return acquisition.new_lease(spec, True, since, priority, key, estimate, timeout_s)
 
     async def try_lease(
         self,
@@ -112,6 +116,7 @@ class Gate:
         slots: int = 1,
         any_candidate: bool = False,
         key: str = "",
+        estimate: Usage | None = None,
     ) -> Leased | Deferred:
         """Return a lease if there is a slot now, and a `Deferred` with the reason if there is none. Never waits.
 
@@ -127,7 +132,7 @@ class Gate:
         """
         acquisition = self._core.acquisition
         spec = acquisition.spec(model, kind, slots, project, any_candidate)
-        return await acquisition.new_lease(spec, False, since, priority, key, None).acquire()
+        return await acquisition.new_lease(spec, False, since, priority, key, estimate).acquire()
 
     # Caps, pauses and the queue.
 

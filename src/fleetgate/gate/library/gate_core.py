@@ -30,7 +30,7 @@ from fleetgate.gate.liveness.host_beats import HostBeats
 from fleetgate.gate.liveness.host_observer import HostObserver, first_look
 from fleetgate.gate.outage_log import OutageLog
 from fleetgate.gate.providers.credentials import Credentials
-from fleetgate.gate.providers.usage_questions import Usage, UsageCallable
+from fleetgate.gate.providers.usage_questions import UsageCallable, UsageSources
 from fleetgate.gate.replica.group_commit import Batch, GroupCommit
 from fleetgate.gate.replica.replica import Decided, Replica
 from fleetgate.gate.slots.slot_gate import load_file
@@ -78,7 +78,7 @@ class GateCore:
         self.replica = Replica(log, self.me, self._send_wake_up)
         self.replica.listens = True
         self.replica.hands_over = log.is_shared
-        self.usage = Usage(self.settings, usage)
+        self.usage = UsageSources(self.settings, usage)
         self.observer = HostObserver(self.settings, folder)
         self.credentials = Credentials(self.settings, self.replica)
         self.beats = HostBeats(log, folder)
@@ -377,7 +377,7 @@ class GateCore:
     async def use(self, loaded: Loaded) -> None:
         """Go by a config file that was read again."""
         self.loaded, self.settings = loaded, loaded.settings
-        self.usage = Usage(self.settings, None)
+        self.usage = UsageSources(self.settings, None)
         self.credentials = Credentials(self.settings, self.replica)
         self.observer = HostObserver(self.settings, self.folder)
         self.acquisition.forget_specs()

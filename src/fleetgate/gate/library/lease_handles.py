@@ -17,6 +17,8 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Reason
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.core.model_names import shown
+from fleetgate.core.usage import Usage
+from fleetgate.gate.library.usage_arguments import UNUSED, checked_usage, of_one_call, with_cost
 from fleetgate.signals.outcome import KINDS as OUTCOMES
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Struct)
 Since = float | datetime | None
+
+_REFUSED = ("rate_limited", "usage_window", "quota", "overloaded", "auth")
 
 _MAX_S = 1e11  # three thousand years; a NaN compares as out of bounds
 
@@ -73,6 +77,7 @@ class Leased:
         self._timeout_s = timeout_s
         self._lease: Lease | None = None
         self._asked = self._entered = False
+        self._usage: Usage | None = None  # for the release; None: not known
 
     def __repr__(self) -> str:
         return f"<Leased {self.id} {self._lease.model if self._lease else 'not held'}>"
@@ -100,22 +105,45 @@ class Leased:
         self._lease = got
         return self
 
+    async def settle(self, usage: Usage) -> None:
+        """Report what the call used; its rates and budgets then count this instead of what was reserved.
+
+            async with gate.lease("anthropic/claude-opus-4-6", estimate=fleetgate.Usage(input=20_000)) as lease:
+                answer = await call(lease.model)
+                await lease.settle(fleetgate.Usage(input=answer.input_tokens, output=answer.output_tokens))
+
+        What was settled in the block is all that the lease has used. A long run may settle several times: each report
+        is added to those before it. Without any, what was reserved counts as used when the block ends.
+
+        Args:
+          usage: The tokens, and the cost in millionths of a dollar. A cost that is left out is computed from the
+              prices of the model, if they are known.
+        """
+        used = checked_usage("usage", usage)
+        if self._usage is None:
+            used = of_one_call(used)
+        used = await with_cost(used, [self.model], self._core.settings.prices)
+        await self._core.send(cmd.Settle(self.id, used))
+        self._usage = UNUSED  # nothing more
+
     async def release(self, outcome: str = "ok") -> None:
         """Release the slots. Releasing twice is harmless.
 
         Args:
           outcome: How the call ended: `ok`, `rate_limited`, `usage_window`, `quota`, `overloaded`, `auth`,
-              `server_error` or `local_error`.
+              `server_error` or `local_error`. A call that the provider refused has used nothing.
         """
         if outcome not in OUTCOMES:
             raise BadRequest(f"outcome {shown(str(outcome))}: valid are {', '.join(OUTCOMES)}")
         self._entered = True
         if self._lease is not None:
-            await self._core.acquisition.release(cmd.Release(self.id, outcome))
+            usage = UNUSED if outcome in _REFUSED else self._usage
+            await self._core.acquisition.release(cmd.Release(self.id, outcome, usage=usage))
 
     async def report(self, outcome: RateLimited) -> None:
         """Report that the provider refused this call because of a rate limit."""
         await self._core.send(rate_limit_report(outcome, lease=self.id))
+        self._usage = UNUSED
 
     async def accepted(self) -> None:
         """Report that the provider has begun to answer, so that an adaptive limit is learned sooner."""

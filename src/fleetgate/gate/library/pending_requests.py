@@ -12,13 +12,11 @@ from typing import NamedTuple
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease, Reason
-from fleetgate.core.usage import RESPONSE, Usage
 from fleetgate.gate.library.lease_handles import Deferred, NotAdmitted
+from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.replica.group_commit import Batch, GroupCommit
 from fleetgate.gate.replica.replica import Decided, Replica
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
-
-UNUSED = Usage(source=RESPONSE)  # the usage of a request that was given up before it was used, or refused
 
 
 class Waiting(NamedTuple):

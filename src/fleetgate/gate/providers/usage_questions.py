@@ -27,7 +27,7 @@ UsageCallable = Callable[[str], Awaitable[float]]
 Wanted = tuple[str, str, str]  # kind, name and account of a pool
 
 
-class Usage:
+class UsageSources:
     """Whom this process can ask: providers whose config says how, with a key; and those that a program answers for."""
 
     def __init__(self, settings: Settings, own: Mapping[str, UsageCallable] | None = None) -> None:
@@ -90,7 +90,7 @@ class Usage:
 class UsageQuestions:
     """UsageQuestions of a process without asyncio: each is asked in a thread, while the process waits in the queue."""
 
-    def __init__(self, gate: SlotGate, usage: Usage, wanted: Callable[[], list[Wanted]]) -> None:
+    def __init__(self, gate: SlotGate, usage: UsageSources, wanted: Callable[[], list[Wanted]]) -> None:
         self._gate = gate
         self._usage = usage
         self._wanted = wanted  # the pools that the engine wants a question for

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fleetgate.config.settings import Settings
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.providers.credentials import Credentials
-from fleetgate.gate.providers.usage_questions import Usage
+from fleetgate.gate.providers.usage_questions import UsageSources
 
 if TYPE_CHECKING:
     from fleetgate.config.file import Loaded
@@ -38,7 +38,7 @@ class BaseSlotGate:
         self.before_lock: Callable[[], None] = do_nothing
         self.after_lock: Callable[[], None] = do_nothing
         self.credentials = Credentials(self.settings, self)
-        self.usage = Usage(self.settings)
+        self.usage = UsageSources(self.settings)
 
     def lock_owner(self) -> int | None:
         return None

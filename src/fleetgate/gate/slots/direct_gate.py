@@ -28,7 +28,7 @@ from fleetgate.gate.liveness.host_observer import HostObserver, first_look
 from fleetgate.gate.liveness.turns import Turns
 from fleetgate.gate.observation import commands_first, would_be_refused
 from fleetgate.gate.providers.credentials import Credentials
-from fleetgate.gate.providers.usage_questions import Usage, UsageQuestions, Wanted
+from fleetgate.gate.providers.usage_questions import UsageQuestions, UsageSources, Wanted
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import Decided, Replica, Side
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
@@ -57,7 +57,7 @@ class DirectGate:
         self.replica = Replica(log, self.me, self._wake)
         self.observer = HostObserver(self.settings, folder)
         self.credentials = Credentials(self.settings, self.replica)
-        self.usage = Usage(self.settings)
+        self.usage = UsageSources(self.settings)
         self.questions = UsageQuestions(self, self.usage, self._questions)
         self.beats = HostBeats(log, folder)
         mark = process_identity.site_mark(self.beats.site)  # those in another container see other processes

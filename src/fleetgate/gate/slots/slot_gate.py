@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fleetgate.core.queue.positions import TicketView
     from fleetgate.core.state.state import State
     from fleetgate.gate.providers.credentials import Credentials
-    from fleetgate.gate.providers.usage_questions import Usage
+    from fleetgate.gate.providers.usage_questions import UsageSources
     from fleetgate.gate.replica.replica import Decided
     from fleetgate.gate.wakeup.mailbox import Mailbox
     from fleetgate.log.protocol import SideWrite
@@ -61,7 +61,7 @@ class SlotGate(Protocol):
     def credentials(self) -> Credentials: ...
 
     @property
-    def usage(self) -> Usage: ...
+    def usage(self) -> UsageSources: ...
 
     def now(self) -> int:
         """The log's time."""
