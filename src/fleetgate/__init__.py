@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleetgate.core.entities import Reason
     from fleetgate.core.errors import BadName, BadRequest, FleetgateError, NotFound
     from fleetgate.core.usage import Usage
+    from fleetgate.core.views.budget_views import BudgetView
     from fleetgate.core.views.pool_and_lease_views import PoolView, TicketView
     from fleetgate.gate.library.gate import Gate
     from fleetgate.gate.library.lease_handles import Deferred, Leased, NotAdmitted, RateLimited
@@ -28,6 +29,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "BadName",
     "BadRequest",
+    "BudgetView",
     "ConfigError",
     "Deferred",
     "FleetgateError",
@@ -48,6 +50,7 @@ __all__ = [
 _WHERE = {
     "BadName": "core.errors",
     "BadRequest": "core.errors",
+    "BudgetView": "core.views.budget_views",
     "ConfigError": "config.errors",
     "Deferred": "gate.library.lease_handles",
     "Gate": "gate.library.gate",

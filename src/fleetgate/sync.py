@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar
 from fleetgate.core import events as ev
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.usage import Usage
+from fleetgate.core.views.budget_views import BudgetView
 from fleetgate.core.views.pool_and_lease_views import PoolView, TicketView
 from fleetgate.gate.library import gate as library_gate
 from fleetgate.gate.library import lease_handles
@@ -258,6 +259,10 @@ class Gate:
     def status(self) -> list[PoolView]:
         """Every capped pool."""
         return self._thread.call(self._gate.status())
+
+    def budgets(self) -> list[BudgetView]:
+        """Every rate and budget, with what is used, reserved and free."""
+        return self._thread.call(self._gate.budgets())
 
     def queue(self) -> list[TicketView]:
         """The whole queue, by position."""

@@ -17,6 +17,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule
 from fleetgate.core.model_names import canonical
 from fleetgate.core.usage import Usage
+from fleetgate.core.views.budget_views import BudgetView, budget_views
 from fleetgate.core.views.pool_and_lease_views import PoolView, TicketView, pool_views, ticket_views
 from fleetgate.gate.library import background_tasks
 from fleetgate.gate.library.gate_core import GateCore
@@ -195,6 +196,11 @@ class Gate:
         """Every capped pool."""
         state = await self._core.read_state()
         return pool_views(state, self._core.now(), self.host)
+
+    async def budgets(self) -> list[BudgetView]:
+        """Every rate and budget, with what is used, reserved and free."""
+        state = await self._core.read_state()
+        return budget_views(state, self._core.now())
 
     async def queue(self) -> list[TicketView]:
         """The whole queue, by position."""
