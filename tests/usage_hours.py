@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fleetgate.core.usage import RESPONSE, Usage, UsageRow
-from fleetgate.gate.usage_rows import TABLE, encode_rows, key_of
+from fleetgate.gate.usage_rows import hour_row
 from fleetgate.log.protocol import START, Log, SideWrite
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -29,10 +29,10 @@ def row(
 
 
 def write_hours(log: Log, hours: Mapping[int, Sequence[UsageRow]]) -> None:
-    write_values(log, {key_of(hour): encode_rows(tuple(rows)) for hour, rows in hours.items()})
+    write_beside(log, [hour_row(hour, rows) for hour, rows in hours.items()])
 
 
-def write_values(log: Log, values: Mapping[str, bytes]) -> None:
+def write_beside(log: Log, side: Sequence[SideWrite]) -> None:
     log.lock()
     try:
         log.begin()
@@ -40,6 +40,6 @@ def write_values(log: Log, values: Mapping[str, bytes]) -> None:
         position = stored.position if stored is not None else START
         while commits := log.read(position):
             position = commits[-1].position
-        log.append(position, log.now(), [], None, [SideWrite(TABLE, key, value) for key, value in values.items()])
+        log.append(position, log.now(), [], None, side)
     finally:
         log.unlock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fleetgate.gate.usage_rows import HOUR_MS
+from fleetgate.core.budgets.usage_sums import HOUR_MS
 from fleetgate.log import open_log
 from tests.api.served import Served
 from tests.usage_hours import OPUS, row, write_hours

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from fleetgate.core.budgets.usage_sums import HOUR_MS
 from fleetgate.core.usage import ESTIMATE, PARTIAL
-from fleetgate.gate.usage_rows import HOUR_MS
 from tests.cli.command_line import Cli, opened
 from tests.usage_hours import OPUS, row, write_hours
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from fleetgate.core import commands as cmd
+from fleetgate.core.budgets.usage_sums import HOUR_MS
+from fleetgate.core.entities import Spec
+from fleetgate.core.usage import ESTIMATE, RESPONSE, Usage
 from fleetgate.gate.replica.replica import Replica
-from fleetgate.gate.usage_rows import HOUR_MS, TABLE, closed_rows, key_of
+from fleetgate.gate.usage_rows import TABLE, closed_rows, key_of
 from fleetgate.log.memory import MemoryLog
-from fleetgate.log.protocol import StoreError
-from tests.usage_hours import row, write_hours, write_values
+from fleetgate.log.protocol import SideWrite, StoreError
+from tests.usage_hours import OPUS, row, write_beside, write_hours
 
 HOUR = 498_000
 
@@ -28,7 +32,7 @@ def test_keys_of_hours_sort_as_the_hours_do() -> None:
 
 def test_a_row_that_cannot_be_read_is_an_error_that_names_its_hour() -> None:
     log = MemoryLog()
-    write_values(log, {key_of(HOUR): b"\xff"})
+    write_beside(log, [SideWrite(TABLE, key_of(HOUR), b"\xff")])
     with pytest.raises(StoreError, match="498000"):
         list(closed_rows(log, HOUR, HOUR + 1))
 
@@ -42,3 +46,49 @@ def test_upkeep_deletes_rows_of_hours_that_ended_longer_ago_than_they_are_kept()
     assert len(log.side_items(TABLE)) == 6
     replica.maintain(usage_ms=24 * HOUR_MS)
     assert [HOUR - int(key) for key, _ in log.side_items(TABLE)] == [24, 2, 1]
+
+
+class Clock:
+    def __init__(self, ms: int) -> None:
+        self.ms = ms
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def test_what_calls_used_is_the_same_before_and_after_their_hour_is_closed() -> None:
+    clock = Clock(HOUR * HOUR_MS)
+    replica = Replica(MemoryLog(clock), "vm|boot|ns|1|1")
+
+    def call(ident: str, usage: Usage | None) -> None:
+        spec = Spec(models=(OPUS,), kind="requests", host="vm", project="web")
+        estimate = Usage(calls=1, output=1_000, cost=9)
+        for command in (
+            cmd.Acquire(ident, spec, "vm|boot|ns|1|1", estimate=estimate),
+            cmd.Release(ident, "ok", usage=usage),
+        ):
+            assert replica.decide([command])[0].error is None
+
+    def counted() -> list[tuple[int, int, int, int | None, str]]:
+        state = replica.catch_up()
+        rows = [
+            *closed_rows(replica.log, HOUR, state.usage.hour),
+            *((state.usage.hour, each) for each in state.usage.rows()),
+        ]
+        return sorted((hour, u.calls, u.output, u.cost, u.source) for hour, each in rows for u in (each.usage,))
+
+    call("call-000001", Usage(calls=1, output=10, cost=3, source=RESPONSE))
+    call("call-000002", Usage(calls=1, output=20, cost=4, source=RESPONSE))
+    call("call-000003", Usage(calls=1, output=5, source=RESPONSE))
+    call("call-000004", None)
+    first = [
+        (HOUR, 1, 5, None, RESPONSE),
+        (HOUR, 1, 1_000, 9, ESTIMATE),
+        (HOUR, 2, 30, 7, RESPONSE),
+    ]
+    assert counted() == first
+    assert replica.log.side_items(TABLE) == []
+    clock.ms += 2 * HOUR_MS
+    call("call-000005", Usage(calls=1, output=40, cost=5, source=RESPONSE))
+    assert [key for key, _ in replica.log.side_items(TABLE)] == [key_of(HOUR)]
+    assert counted() == [*first, (HOUR + 2, 1, 40, 5, RESPONSE)]

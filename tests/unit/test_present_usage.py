@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from fleetgate.core import events as ev
+from fleetgate.core.budgets.usage_sums import HOUR_MS
 from fleetgate.core.entities import Lease, Spec, Ticket
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.usage import ESTIMATE, PARTIAL, RECORD, Usage, UsageRow
 from fleetgate.gate.usage_history import used_by_runs
-from fleetgate.gate.usage_rows import HOUR_MS
 from fleetgate.log.memory import MemoryLog
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.usage.period import UsagePeriod, parse_period

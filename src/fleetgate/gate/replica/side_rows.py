@@ -11,14 +11,13 @@ from collections.abc import Sequence
 import msgspec
 
 from fleetgate.core import events as ev
+from fleetgate.gate.usage_rows import hour_row
 from fleetgate.log.protocol import SideWrite
 
 TICKET_NEWS = "told"  # by ticket: granted, lost, expired or cancelled
 JOB_ENDS = "job_ends"  # by job: the event that ended its ticket or lease, until jobs/ has handled it
-USAGE = "usage"  # by hour: what was used in it, as the msgpack of UsageRows (rule U5)
 
 _encode = msgspec.json.Encoder().encode
-_pack = msgspec.msgpack.Encoder().encode
 
 
 def rows_for(events: Sequence[ev.Event], address: str) -> list[SideWrite]:
@@ -40,7 +39,7 @@ def rows_for(events: Sequence[ev.Event], address: str) -> list[SideWrite]:
         elif kind is ev.Expired:
             rows.append(SideWrite(TICKET_NEWS, event.id, b"expired"))  # type: ignore[union-attr]
         elif kind is ev.HourClosed:
-            rows.append(SideWrite(USAGE, str(event.hour), _pack(event.rows)))  # type: ignore[union-attr]
+            rows.append(hour_row(event.hour, event.rows))  # type: ignore[union-attr]
         elif kind is ev.Cancelled and event.wake != address:  # type: ignore[union-attr]
             rows.append(SideWrite(TICKET_NEWS, event.id, b"cancelled"))  # type: ignore[union-attr]
     return rows

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from fleetgate.config.settings import Settings
+from fleetgate.core.budgets.usage_sums import HOUR_MS
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
-from fleetgate.gate.usage_rows import HOUR_MS
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.wall_time import parse_since_ms, utc
 
@@ -64,8 +64,7 @@ class UsagePeriod(NamedTuple):
 
 def zone_of(settings: Settings) -> tzinfo | None:
     """The configured time zone; None: that of this machine."""
-    name = getattr(settings, "time_zone", "")
-    return ZoneInfo(name) if name else None
+    return ZoneInfo(settings.time_zone) if settings.time_zone else None
 
 
 @lru_cache(1024)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import tzinfo
 from typing import NamedTuple
 
+from fleetgate.core.budgets.usage_sums import HOUR_MS
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import parse_selector
 from fleetgate.core.state.state import State
 from fleetgate.core.usage import UsageRow
 from fleetgate.gate.usage_history import used_by_runs
-from fleetgate.gate.usage_rows import HOUR_MS, closed_rows
+from fleetgate.gate.usage_rows import closed_rows
 from fleetgate.log.protocol import Log
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.run_statistics import seq_before
@@ -35,8 +36,7 @@ class CurrentUsage(NamedTuple):
 
 
 def current_usage(state: State) -> CurrentUsage:
-    sums = getattr(state, "usage", None)  # not yet there
-    return CurrentUsage(sums.hour if sums else 0, tuple(sums.rows()) if sums else (), state.seq, dict(state.leases))
+    return CurrentUsage(state.usage.hour, tuple(state.usage.rows()), state.seq, dict(state.leases))
 
 
 class UsageQuery(NamedTuple):
