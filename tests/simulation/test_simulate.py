@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.usage import Reading, Usage
 from fleetgate.simulate import random_durations
 from fleetgate.simulate.plot import svg
 from fleetgate.simulate.policies import plan, plans
 from fleetgate.simulate.provider import MINUTE, SimulatedProvider
 from fleetgate.simulate.result import SimulationResult, mean
 from fleetgate.simulate.runs import SimulationRun, every, one
-from fleetgate.simulate.scenario import ProviderScenario, Scenario, load, names, read
+from fleetgate.simulate.scenario import ProviderScenario, RateScenario, Scenario, load, names, read
 from fleetgate.simulate.table import aligned, compared, markdown, waits
 
 SEED = 4242
@@ -29,7 +30,7 @@ def played(name: str, policy: str, minutes: float = 20, seed: int = SEED) -> Sim
 
 def test_all_scenarios_of_the_design_come_with_it() -> None:
     expected = {"A1", "A2", "A3", "B1", "B2", "C1", "C2", "D1", "E1", "F1", "G1", "H1", "I1", "R1", "S1", "S2"}
-    expected |= {"fair", "prio"}
+    expected |= {"fair", "prio", "K1", "K2", "K3"}
     assert set(names()) == expected
     for name in names():
         assert load(name).id == name
@@ -158,6 +159,44 @@ def test_a4_strict_priority_starves_and_ours_does_not() -> None:
     assert strict.overtaken_s > 1_000
 
 
+# Rates and budgets (rules V1, V6).
+
+
+def test_v6_rates_that_the_provider_reports_are_used_up_without_refusals() -> None:
+    result = played("K2", "adapt", 20)
+    assert result.refusals == 0
+    assert result.utilisation > 95
+
+
+def test_without_its_rates_an_api_key_is_used_worse_or_refuses_often() -> None:
+    ours, unread, unlimited = (played("K2", policy, 20) for policy in ("adapt", "adapt-no-rates", "none"))
+    assert ours.tokens_per_min > 1.2 * unread.tokens_per_min
+    assert unlimited.refusals > 1000
+
+
+def test_v1_a_budget_of_a_scenario_holds_its_project_back_and_no_other() -> None:
+    result = played("K3", "adapt-no-rates", 20)
+    tokens = {name: share / 100 * result.tokens_per_min * 20 for name, share in result.shares.items()}
+    assert 900_000 < tokens["nightly"] < 1_100_000  # expected: what calls in flight use beyond their estimates
+    assert tokens["web"] > 4 * tokens["nightly"]
+
+
+def test_v1_dollars_need_prices() -> None:
+    scenario = short("K3", 20)
+    scenario.budgets = {"project:nightly": {"usd": 1, "per": "day"}}
+    scenario.prices = {"sim": {"input": 3, "output": 15}}
+    result = one(SimulationRun(scenario, "adapt-no-rates", SEED))
+    # A call costs about 2.4 cents: 4,789 tokens of input and 639 of output in the mean.
+    tokens = result.shares["nightly"] / 100 * result.tokens_per_min * 20
+    assert 40 * 5_428 * 0.6 < tokens < 40 * 5_428 * 1.6
+
+
+def test_a_scenario_without_tokens_tells_the_engine_nothing_about_them() -> None:
+    assert played("A1", "adapt", 3).tokens_per_min == 0
+    assert "tokens/min" not in waits([mean([played("A1", "adapt", 3)])])[0]
+    assert waits([mean([played("K2", "none", 1)])])[0][-1] == "tokens/min"
+
+
 # The parts.
 
 
@@ -184,6 +223,24 @@ def test_the_provider_counts_a_call_until_its_lag_is_over_and_others_take_slots(
     assert upstream.told(5 * MINUTE) == 1, "it counts everybody"
 
 
+def test_the_provider_reports_its_rates_and_how_much_of_them_was_used() -> None:
+    about = ProviderScenario(rates=[RateScenario(calls=60), RateScenario(output=600, per="10s", burst=100)])
+    upstream = SimulatedProvider(about, MINUTE)
+    reserved, used = Usage(1, 0, 0, 0, 90), Usage(1, 0, 0, 0, 30)
+    assert upstream.rates.shortage(reserved, 0) is None
+    upstream.rates.take(reserved, 0)
+    shortage = upstream.rates.shortage(reserved, 0)
+    assert shortage is not None
+    assert (shortage.rate.unit, shortage.wait_ms) == ("output", 1_334)  # 80 more are needed, and 600 come in 10 s
+    upstream.rates.settle(reserved, used, 0)
+    assert upstream.readings(0) == (
+        Reading("calls", 60, 59, 1_000, MINUTE),
+        Reading("output", 600, 70, 500, 10_000),
+    )
+    upstream.served = Usage(6, 0, 0, 0, 1_850)
+    assert upstream.rate_used(MINUTE) == pytest.approx(100 * 1_850 / 3_700)
+
+
 def test_the_table_and_the_picture_show_every_run() -> None:
     results = [played("A1", policy, 3) for policy in ("step", "adapt")]
     means = [mean([result]) for result in results]
@@ -205,6 +262,16 @@ def test_the_table_and_the_picture_show_every_run() -> None:
         (("[[0, 8]]", "[[1, 8]]"), "begins with minute 0"),
         (("agents = 32", "agents = 32\nmix = [[0.5, 3]]"), "must add up to 1"),
         (("minutes = 120", "minutes = 0"), "up to 1440 minutes"),
+        (
+            ("[[0, 8]]", "[[0, 8]]\nrates = [{ calls = 1, input = 2 }]"),
+            "exactly one of calls, input, output and tokens",
+        ),
+        (("[[0, 8]]", "[[0, 8]]\nrates = [{ calls = -1 }]"), "1 or more"),
+        (("[[0, 8]]", '[[0, 8]]\nrates = [{ calls = 1, per = "soon" }]'), "soon"),
+        (("agents = 32", "agents = 32\ninput = { mix = [[0.5, 3]] }"), "must add up to 1"),
+        (("agents = 32", "agents = 32\nmax_tokens = -1"), "0 to 10000000 tokens"),
+        (("[[project]]", "[budgets]\nsim = { usd = 1 }\n[[project]]"), "budgets.sim"),
+        (("[[project]]", "[prices]\nsim = { input = 1 }\n[[project]]"), "prices.sim"),
     ],
 )
 def test_q1_a_scenario_that_cannot_be_is_refused_with_what_is_valid(change: tuple[str, str], says: str) -> None:

@@ -38,7 +38,8 @@ def svg(panels: list[tuple[Scenario, SimulationResult]]) -> str:
 def _panel(scenario: Scenario, result: SimulationResult) -> str:
     wide = WIDTH - LEFT - 10
     end = max(result.horizon_ms, 1)
-    rooms = SimulatedProvider(scenario.provider, end).changes
+    upstream = SimulatedProvider(scenario.provider, end)
+    rooms = upstream.changes if upstream.has_limit else [(0, scenario.cap)]
     shown = [min(limit, 4 * scenario.cap) for _, limit in result.limits]
     most = max([room for _, room in rooms] + shown + [1]) * 1.15
 

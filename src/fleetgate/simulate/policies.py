@@ -22,6 +22,7 @@ class Plan(Struct, forbid_unknown_fields=True):
     client_retries: bool = False  # a refused call waits as client libraries do, and asks again
     sees_lag: bool = False  # a slot is free when the provider stops counting it, and not before
     strict_priority: bool = False
+    reads_rates: bool = False  # the provider's rates, as its headers report them
 
     def rule(self, cap: int) -> Rule:
         cooldown_ms = 0 if self.sees_lag else None if self.on_429 == "adapt" else 350

@@ -1,11 +1,13 @@
-"""A provider that refuses at its limit, and goes on counting a call for a while after it has finished."""
+"""A provider that refuses at its limit or at a rate, and goes on counting a call for a while after it has finished."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
 from typing import Final
 
-from fleetgate.simulate.scenario import ProviderScenario
+from fleetgate.core.usage import Reading, Usage
+from fleetgate.simulate.provider_rates import RateBuckets
+from fleetgate.simulate.scenario import NO_LIMIT, ProviderScenario
 
 MINUTE: Final = 60_000
 
@@ -20,6 +22,9 @@ class SimulatedProvider:
         self._others = _others(about, until)
         self.changes = _room(about, self._others, until)  # (when, slots that are there for us)
         self.room = self.changes[0][1]
+        self.has_limit = any(limit < NO_LIMIT for _, limit in about.limit)
+        self.rates = RateBuckets([rate.rate() for rate in about.rates], 0)
+        self.served = Usage()
 
     def count(self, now: int) -> int:
         counted = self.counted
@@ -33,6 +38,22 @@ class SimulatedProvider:
 
     def takes(self, now: int) -> bool:
         return self.count(now) < self.room
+
+    def readings(self, now: int) -> tuple[Reading, ...]:
+        """Its rates, as the headers of a response that leaves now report them."""
+        return tuple(
+            Reading(rate.unit, rate.amount, state.remaining, state.full_ms, int(rate.per_s * 1000))
+            for state in self.rates.states(now)
+            for rate in (state.rate,)
+        )
+
+    def rate_used(self, until: int) -> float:
+        """The part of the most used rate that was served, of all that was there up to then, in percent."""
+        parts = [
+            self.served.amount(rate.unit) / (bucket.burst + bucket.amount * until / bucket.per_ms)
+            for rate, bucket in self.rates.buckets.items()
+        ]
+        return 100 * max(parts, default=0.0)
 
     def starts(self, finish: int, lag_ms: int) -> None:
         heappush(self.counted, finish + lag_ms)

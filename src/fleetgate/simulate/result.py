@@ -12,14 +12,15 @@ class SimulationResult(Struct):
     policy: str
     seed: int
     horizon_ms: int
-    utilisation: float  # nominal work done per slot that was there, in percent
+    utilisation: float  # in percent: of the slots that were there, or of the most used rate, if that is more
+    tokens_per_min: float  # input and output that were served
     refusals: int  # 429s
     requests: int  # calls that the provider took
     wait_p50_s: float
     wait_p99_s: float
     wait_max_s: float
     overtaken_s: float  # the most by which anybody of a project was passed by one who queued later
-    shares: dict[str, float]  # of the work done, by project (and priority), in percent
+    shares: dict[str, float]  # of the time or tokens served, by project (and priority), in percent
     waits_max_s: dict[str, float]  # by project (and priority)
     limits: list[tuple[int, int]] = field(default_factory=list)  # (when, limit), where it changed
     refused_at: list[int] = field(default_factory=list)
@@ -33,6 +34,7 @@ class Mean(Struct):
     policy: str
     seeds: int
     utilisation: float
+    tokens_per_min: float
     refusals: float
     requests: float
     wait_p50_s: float
@@ -54,6 +56,7 @@ def mean(results: list[SimulationResult]) -> Mean:
         policy=first.policy,
         seeds=number,
         utilisation=average("utilisation"),
+        tokens_per_min=average("tokens_per_min"),
         refusals=average("refusals"),
         requests=average("requests"),
         wait_p50_s=average("wait_p50_s"),

@@ -3,24 +3,67 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
+from fleetgate.config.document import settings_of, shown_path
+from fleetgate.config.errors import BadValue, Problems
+from fleetgate.config.settings import Settings
+from fleetgate.config.units import parse_duration_ms
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.simulate import random_durations
+from fleetgate.simulate.provider_rates import ProviderRate
+
+NO_LIMIT = 1_000_000  # calls at once
+LARGEST = 10_000_000  # tokens of a call
+
+
+class RateScenario(Struct, forbid_unknown_fields=True):
+    """One rate of the provider, as `[budgets]` of the config file has it: exactly one unit, and a period."""
+
+    calls: int = 0
+    input: int = 0
+    output: int = 0
+    tokens: int = 0
+    per: str = "1m"
+    burst: int = 0
+
+    def rate(self) -> ProviderRate:
+        given = {unit: getattr(self, unit) for unit in ("calls", "input", "output", "tokens") if getattr(self, unit)}
+        if len(given) != 1:
+            raise BadValue("a rate of the provider has exactly one of calls, input, output and tokens")
+        [(unit, amount)] = given.items()
+        if amount < 0 or self.burst < 0:
+            raise BadValue("the amount and the burst of a rate are 1 or more")
+        return ProviderRate(unit, amount, parse_duration_ms(self.per) / 1000, self.burst)
 
 
 class ProviderScenario(Struct, forbid_unknown_fields=True):
-    """Counts a call from its arrival until its finish and a lag, and refuses at its limit."""
+    """Counts a call from its arrival until its finish and a lag, and refuses at its limit or at a rate."""
 
-    limit: list[tuple[float, int]]  # from minute -> limit
+    limit: list[tuple[float, int]] = field(default_factory=lambda: [(0, NO_LIMIT)])  # from minute -> limit
     lag_ms: tuple[int, int] = (200, 500)
     others: list[tuple[float, int]] = field(default_factory=list)  # from minute -> slots that others take
     others_every_min: float = 0  # repeats after so long; 0: never
     retry_after_s: float | None = None
     slowed: float = 1.0  # each refusal makes calls so much slower...
     slowed_min: float = 30.0  # ...for so long
+    rates: list[RateScenario] = field(default_factory=list)  # reported with every response
+
+
+class TokenSizes(Struct, forbid_unknown_fields=True):
+    """Numbers of tokens: lognormal, or fixed ones with their shares."""
+
+    median: int = 0
+    sigma: float = 0.8
+    mix: list[tuple[float, int]] = field(default_factory=list)  # (share, tokens) instead of a lognormal
+
+    def table(self) -> random_durations.Table:
+        if self.mix:
+            return random_durations.mixed(tuple(self.mix))
+        return random_durations.lognormal(self.median, self.sigma)
 
 
 class Project(Struct, forbid_unknown_fields=True):
@@ -35,6 +78,10 @@ class Project(Struct, forbid_unknown_fields=True):
     median_s: float = 12.0
     sigma: float = 0.8
     mix: list[tuple[float, float]] = field(default_factory=list)  # (share, seconds) instead of a lognormal
+    input: TokenSizes = field(default_factory=TokenSizes)
+    output: TokenSizes = field(default_factory=TokenSizes)  # at most max_tokens
+    max_tokens: int = 0  # of each call; 0: it does not say
+    bytes_per_token: float = 4.0  # of the input
 
     def service(self) -> random_durations.Table:
         if self.mix:
@@ -53,6 +100,17 @@ class Scenario(Struct, forbid_unknown_fields=True):
     provider: ProviderScenario
     project: list[Project]
     seniority_s: float | None = None
+    budgets: dict[str, Any] = field(default_factory=dict)  # as in the config file
+    prices: dict[str, Any] = field(default_factory=dict)  # as in the config file
+
+    def settings(self) -> Settings:
+        """Its budgets and prices. Raises BadRequest."""
+        problems: Problems = []
+        settings = settings_of({"budgets": self.budgets, "prices": self.prices}, problems)
+        if problems:
+            path, text = problems[0]
+            raise BadRequest(f"{shown_path(path)}: {text}")
+        return settings
 
 
 def read(text: str, where: str) -> Scenario:
@@ -68,8 +126,19 @@ def read(text: str, where: str) -> Scenario:
     if not limits or limits[0][0] != 0 or any(limit < 0 for _, limit in limits):
         raise BadRequest(f"{where}: provider.limit is a list of [minute, limit] that begins with minute 0")
     for project in scenario.project:
-        if project.mix and abs(sum(share for share, _ in project.mix) - 1) > 1e-6:
-            raise BadRequest(f"{where}: the shares of project.mix must add up to 1")
+        for mix in (project.mix, project.input.mix, project.output.mix):
+            if mix and abs(sum(share for share, _ in mix) - 1) > 1e-6:
+                raise BadRequest(f"{where}: the shares of a mix must add up to 1")
+        sizes = [project.input.median, project.output.median, project.max_tokens]
+        sizes += [tokens for _, tokens in [*project.input.mix, *project.output.mix]]
+        if min(sizes) < 0 or max(sizes) > LARGEST or not 0.1 <= project.bytes_per_token <= 100:
+            raise BadRequest(f"{where}: valid are 0 to {LARGEST} tokens, and 0.1 to 100 bytes per token")
+    try:
+        for rate in scenario.provider.rates:
+            rate.rate()
+        scenario.settings()
+    except (BadValue, BadRequest) as error:
+        raise BadRequest(f"{where}: {error}") from None
     return scenario
 
 

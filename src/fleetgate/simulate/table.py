@@ -23,15 +23,18 @@ def _number(value: float) -> str:
 
 
 def waits(means: list[Mean]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of who waited how long, and which part of the work each project got."""
+    """Head and rows: how long agents waited, the part of the work that each project got, and the tokens served."""
+    has_tokens = any(each.tokens_per_min for each in means)
     rows = []
     for each in means:
         shares = ", ".join(f"{name} {share:.0f} %" for name, share in each.shares.items() if len(each.shares) > 1)
         longest = ", ".join(f"{name} {wait:.0f} s" for name, wait in each.waits_max_s.items())
         longest = longest if len(each.waits_max_s) > 1 else f"{each.wait_max_s:.0f} s"
         waits = f"{each.wait_p50_s:.0f} / {each.wait_p99_s:.0f} s"
-        rows.append([each.scenario, each.policy, waits, longest, f"{each.overtaken_s:.0f} s", shares])
-    return ["", "policy", "wait p50 / p99", "longest", "overtaken by", "shares"], rows
+        row = [each.scenario, each.policy, waits, longest, f"{each.overtaken_s:.0f} s", shares]
+        rows.append([*row, f"{each.tokens_per_min:,.0f}"] if has_tokens else row)
+    head = ["", "policy", "wait p50 / p99", "longest", "overtaken by", "shares"]
+    return [*head, "tokens/min"] if has_tokens else head, rows
 
 
 def aligned(head: list[str], rows: list[list[str]]) -> str:

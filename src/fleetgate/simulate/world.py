@@ -2,8 +2,8 @@
 
 Every policy meets the same work for a seed: how long each agent thinks and its calls take is drawn from a stream of
 its own. The engine is the one of production, driven by commands as the library does: `Acquire`, `Active` when the
-answer to a call begins and the engine wants to know, `Release`, `Tick` at its deadlines, and `SetRule` for baselines
-that move the cap.
+answer to a call begins and the engine wants to know, `ObserveRates` when its headers report rates, `Release` with its
+usage, `Tick` at its deadlines, and `SetRule` for baselines that move the cap.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from fleetgate.core.entities import Spec
 from fleetgate.core.events import Granted, Queued
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.order import PRIORITY_MS
+from fleetgate.core.usage import RESPONSE, Reading, Size, Usage
+from fleetgate.prices import Price, price_of
 from fleetgate.simulate import random_durations
 from fleetgate.simulate.agenda import Agenda
 from fleetgate.simulate.policies import Aimd, Plan
@@ -34,11 +36,13 @@ POOL: Final = "requests sim"
 _NETWORK: Final = random_durations.uniform(30, 81)
 _REFUSAL: Final = random_durations.uniform(40, 151)
 _HEADERS: Final = random_durations.uniform(400, 1501)
+NO_TOKENS: Final = Usage(calls=1, source=RESPONSE)
+NOTHING_USED: Final = Usage(source=RESPONSE)
 _RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
 
 
 class Group:
-    """What a project (of one priority) has got."""
+    """What a project (of one priority) has got: time at the provider, or tokens where calls at once are not limited."""
 
     __slots__ = ("done", "waits")
 
@@ -52,18 +56,25 @@ class SimulatedAgent:
         "asked_at",
         "group",
         "ident",
+        "inputs",
         "left",
         "line",
         "network",
+        "outputs",
         "priority",
         "project",
+        "readings",
+        "refused_rate",
         "retries",
         "senior",
         "sent_at",
         "service_ms",
         "services",
+        "size",
         "spec",
         "thinks",
+        "usage",
+        "wait_ms",
         "work",
     )
 
@@ -80,7 +91,14 @@ class SimulatedAgent:
         self.network = network.getrandbits
         self.thinks = project.think()
         self.services = project.service()
+        self.inputs = project.input.table()
+        self.outputs = project.output.table()
         self.left = project.requests or -1
+        self.usage = NO_TOKENS  # of the call that it makes
+        self.size: Size | None = None
+        self.refused_rate = ""  # why its call was refused: the unit of a rate, what the headers said, and when to retry
+        self.readings: tuple[Reading, ...] = ()
+        self.wait_ms = 0
         self.ident = ""
         self.asked_at = self.service_ms = self.sent_at = self.retries = 0
 
@@ -102,6 +120,13 @@ class World:
         self.lag = random_durations.uniform(*scenario.provider.lag_ms)
         self.lags = random_durations.stream(seed, "lags", 0).getrandbits
         self.by_ident: dict[str, SimulatedAgent] = {}
+        self.usages: dict[str, Usage] = {}  # of the calls that the provider took, until they are released
+        self.has_tokens = any(project.input.table()[-1] or project.output.table()[-1] for project in scenario.project)
+        self.has_rates = bool(scenario.provider.rates)
+        self.reads_rates = self.has_rates and plan.reads_rates
+        settings = scenario.settings()
+        self.budgets = settings.budgets
+        self.price: Price | None = price_of(MODEL, settings.prices) if settings.prices else None
         self.aimd = Aimd(scenario.cap) if plan.cap == "aimd" else None
         self.cap = 0
         self.groups: dict[str, Group] = {}
@@ -152,10 +177,12 @@ class World:
             rules = (plan.rule(scenario.cap),)
             seniority_ms = int(scenario.seniority_s * 1000)
             self.engine.handle(cmd.LoadFile("scenario", "1", 1, rules, seniority_ms), START)
+        for budget in self.budgets:
+            self.engine.handle(cmd.SetBudget(budget), START)
         for at, _ in self.upstream.changes[1:]:
             self.agenda.push(START + at, self._change)
         if plan.cap != "none":
-            self._set_cap(self.upstream.room if plan.cap == "hidden" else scenario.cap)
+            self._set_cap(self.upstream.room if plan.cap == "hidden" and self.upstream.has_limit else scenario.cap)
         for agent in self.agents:
             think = agent.thinks[agent.work(BITS)] if agent.project.think_first else 0
             self.agenda.push(START + think, self._ask, agent)
@@ -241,20 +268,51 @@ class World:
             agent.asked_at = self.now
             agent.retries = 0
             agent.left -= 1
+            if self.has_tokens:
+                self._draw_tokens(agent)
         self.asked = asked = self.asked + 1
         ident = agent.ident = str(asked)
         self.by_ident[ident] = agent
         since = agent.asked_at if agent.senior is None else agent.senior
-        self.handle(Acquire(ident, agent.spec, ME, True, since, agent.priority, 1 << 50, asks=self.asks))
+        self.handle(
+            Acquire(ident, agent.spec, ME, True, since, agent.priority, 1 << 50, asks=self.asks, size=agent.size)
+        )
+
+    def _draw_tokens(self, agent: SimulatedAgent) -> None:
+        """The tokens of the next call, and what the engine is told about its size."""
+        project, price = agent.project, self.price
+        given, output = agent.inputs[agent.work(BITS)], agent.outputs[agent.work(BITS)]
+        if project.max_tokens:
+            output = min(output, project.max_tokens)
+        usage = Usage(1, given, 0, 0, output, None, RESPONSE)
+        agent.usage = usage if price is None else Usage(1, given, 0, 0, output, price.cost(usage), RESPONSE)
+        agent.size = Size(
+            int(given * project.bytes_per_token),
+            project.max_tokens,
+            input_price=0 if price is None else price.input,
+            output_price=0 if price is None else price.output,
+        )
 
     def _arrive(self, agent: SimulatedAgent, _: int) -> None:
         at, upstream = self.now, self.upstream
         now = at - START
-        if not upstream.takes(now):
+        used = reserved = agent.usage
+        shortage = None
+        if self.has_rates:
+            reserved = self._reserved(agent)
+            shortage = upstream.rates.shortage(reserved, now)
+        if shortage is not None or not upstream.takes(now):
             upstream.refuses(now)
             self.refused_at.append(now)
+            agent.refused_rate = "" if shortage is None else shortage.rate.unit
+            agent.wait_ms = 0 if shortage is None else shortage.wait_ms
+            agent.readings = upstream.readings(now) if self.reads_rates else ()
             self.agenda.push(at + _REFUSAL[agent.network(BITS)], self._refused, agent)
             return
+        if self.has_tokens:
+            self.usages[agent.ident] = used
+        if self.has_rates:
+            upstream.rates.take(reserved, now)
         work = agent.service_ms
         duration = work if now >= upstream.slowed_until else upstream.slowed(work)
         finish = at + duration
@@ -263,8 +321,9 @@ class World:
         self.calls.append((now, finish - START))
         group = agent.group
         group.waits.append(at - agent.asked_at)
-        group.done += work if finish <= self.end else work * (self.end - at) // duration
-        if self.awaits_acceptance(agent.ident):
+        done = work if upstream.has_limit else used.input + used.output
+        group.done += done if finish <= self.end else done * (self.end - at) // duration
+        if self.reads_rates or self.awaits_acceptance(agent.ident):
             headers = at + _HEADERS[agent.network(BITS)]
             if headers < finish:
                 self.agenda.push(headers, self._headers, agent, int(agent.ident))
@@ -275,8 +334,14 @@ class World:
     def _headers(self, agent: SimulatedAgent, ident: int) -> None:
         if agent.ident == str(ident) and self.awaits_acceptance(agent.ident):
             self.handle(cmd.Active(agent.ident))
+        if self.reads_rates and str(ident) in self.usages:
+            self.handle(cmd.ObserveRates(str(ident), self.upstream.readings(self.now - START)))
 
     def _finish(self, agent: SimulatedAgent, _: int) -> None:
+        if self.has_tokens:
+            self.upstream.served = self.upstream.served.plus(agent.usage)
+        if self.has_rates:
+            self.upstream.rates.settle(self._reserved(agent), agent.usage, self.now - START)
         if agent.left:
             self.agenda.push(self.now + agent.thinks[agent.work(BITS)], self._ask, agent)
         if self.aimd is not None:
@@ -288,10 +353,28 @@ class World:
         self._release(str(ident), "ok")
 
     def _release(self, ident: str, outcome: str) -> None:
-        del self.by_ident[ident]
-        self.handle(Release(ident, outcome, self.retry_after_ms if outcome == "rate_limited" else None))
+        agent = self.by_ident.pop(ident)
+        wait_ms = self.retry_after_ms if outcome == "rate_limited" else None
+        if not self.has_tokens:
+            self.handle(Release(ident, outcome, wait_ms))
+        elif outcome == "ok":
+            self.handle(Release(ident, outcome, usage=self.usages.pop(ident)))
+        else:
+            self._release_refused(agent, ident, outcome, wait_ms)
         if self.aimd is not None:
             self._set_cap(self.aimd.cap)
+
+    def _release_refused(self, agent: SimulatedAgent, ident: str, outcome: str, wait_ms: int | None) -> None:
+        """The provider refused the call, which used nothing."""
+        if agent.refused_rate and outcome == "rate_limited":
+            wait_ms = agent.wait_ms
+        rate = agent.refused_rate if self.reads_rates else ""
+        readings = agent.readings
+        self.handle(Release(ident, outcome, wait_ms, usage=NOTHING_USED, readings=readings, refused_rate=rate))
+
+    def _reserved(self, agent: SimulatedAgent) -> Usage:
+        """What the provider's rates count while the call of an agent runs."""
+        return Usage(1, agent.usage.input, 0, 0, agent.project.max_tokens or agent.usage.output)
 
     def _refused(self, agent: SimulatedAgent, _: int) -> None:
         if self.aimd is not None:
@@ -303,6 +386,8 @@ class World:
         wait = min(_RETRY_MS << agent.retries, _MOST_RETRY_MS)
         agent.retries = min(agent.retries + 1, 8)
         wait -= wait * agent.network(BITS) >> (BITS + 2)
+        if agent.refused_rate:  # client libraries wait as long as Retry-After says
+            wait = max(wait, -(-agent.wait_ms // 1000) * 1000)
         self.agenda.push(self.now + wait, self._ask, agent, 1)
 
     def _change(self, agent: SimulatedAgent | None, _: int) -> None:
@@ -322,13 +407,16 @@ class World:
         horizon = self.now - START
         waits = sorted(wait for group in self.groups.values() for wait in group.waits)
         total = sum(group.done for group in self.groups.values())
-        slot_ms = self.upstream.slot_ms(horizon)
+        slot_ms = self.upstream.slot_ms(horizon) if self.upstream.has_limit else 0
+        used = 100 * total / slot_ms if slot_ms else 0.0
+        tokens = self.upstream.served.input + self.upstream.served.output
         return SimulationResult(
             scenario=self.scenario.id,
             policy=policy,
             seed=seed,
             horizon_ms=horizon,
-            utilisation=round(100 * total / slot_ms, 3) if slot_ms else 0.0,
+            utilisation=round(max(used, self.upstream.rate_used(horizon)), 3),
+            tokens_per_min=round(tokens * MINUTE / horizon, 1) if horizon else 0.0,
             refusals=len(self.refused_at),
             requests=len(self.calls),
             wait_p50_s=_part(waits, 0.5),
