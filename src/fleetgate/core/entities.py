@@ -61,6 +61,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     most: Usage | None = None  # the most that it can use, where a budget reserves that
     body_bytes: int = 0  # of a call
     run: str = ""  # of a call: the lease of the run that makes it
+    max_tokens: int = 0  # of a call: what it allows for its output; 0: it does not say
 
     @property
     def state(self) -> str:

@@ -100,6 +100,7 @@ class Reading(Struct, frozen=True, omit_defaults=True, gc=False):
     reset_ms: int = 0  # until the bucket is full again; 0: not known
     per_ms: int = 0  # the period of the limit, where the provider says so; 0: not known
     age_ms: int = 0  # how long ago the provider said so
+    expected: bool = False  # the provider does not reserve all the output that a call allows
 
 
 class UsageRow(Struct, frozen=True, array_like=True):

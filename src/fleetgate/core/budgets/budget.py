@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fleetgate.core.budgets.rate import Rate
-from fleetgate.core.budgets.rules import BudgetNeed
+from fleetgate.core.budgets.rules import PROVIDER, BudgetNeed
 from fleetgate.core.budgets.window import Window
 from fleetgate.core.limits.adaptive_tuning import NEVER
 from fleetgate.core.pools.parking import ParkingLot
@@ -48,11 +48,12 @@ class Portion(NamedTuple):
     amount: int
     window: int = 0  # the end of the window that it belongs to; 0: the budget is a rate
     drawn: int = 0  # how much of it came from the reservation of its run
-    mark: int = 0  # how much had been sent, in all, when it was granted
+    taken: int = 0  # how much had been taken, in all, when it was granted
+    returned: int = 0  # how much had been given back then
 
     def plus(self, amount: int) -> Portion:
         """The same with that much more."""
-        return Portion(self.amount + amount, self.window, self.drawn, self.mark)
+        return Portion(self.amount + amount, self.window, self.drawn, self.taken, self.returned)
 
 
 NOTHING: Final = Portion(0)
@@ -61,7 +62,7 @@ NOTHING: Final = Portion(0)
 class Budget(Resource):
     """An amount of one unit per period, for the requests of one selector's instance."""
 
-    __slots__ = ("_lot", "_reserved", "held", "rate", "reached", "rule", "sent", "source", "window")
+    __slots__ = ("_lot", "_reserved", "held", "rate", "reached", "returned", "rule", "source", "taken", "window")
 
     def __init__(self, need: BudgetNeed, zone: Zone, at: int) -> None:
         super().__init__(need.key, need.name)
@@ -77,7 +78,8 @@ class Budget(Resource):
         self._lot = self.parking.lots[0, 0] = ParkingLot(self.shares)  # one for all: each head needs something else
         self.held: dict[str, Portion] = {}  # by lease
         self._reserved = 0  # of the current window, or of the rate
-        self.sent = 0  # what was taken, in all
+        self.taken = 0  # what was taken, in all
+        self.returned = 0  # what was given back, in all
         self.reached = 0  # the highest percentage that was reported in this window
 
     def __repr__(self) -> str:
@@ -137,10 +139,24 @@ class Budget(Resource):
 
     def wanted(self, ticket: Ticket) -> int:
         """What is reserved for a request."""
-        usage = ticket.estimate
-        if ticket.most is not None and self.rule.estimate == "max":
-            usage = ticket.most
-        return 0 if usage is None else usage.amount(self.rule.unit)
+        usage, unit = ticket.estimate, self.rule.unit
+        if usage is None:
+            return 0
+        if self.rule.estimate == "max":
+            if self.source != PROVIDER:
+                return (ticket.most or usage).amount(unit)
+            if unit in ("output", "tokens"):  # providers reserve all the output that a call allows
+                return usage.amount(unit) + max(ticket.max_tokens - usage.output, 0)
+        return usage.amount(unit)
+
+    def bounds(self, ident: str, remaining: int) -> tuple[int, int]:
+        """The least and the most that can be free, if so much remained when the response to a lease's call began.
+
+        What was taken since the lease was granted may not have reached the provider yet; what was given back since
+        then may not have been known to it.
+        """
+        portion = self.held.get(ident, NOTHING)
+        return remaining - (self.taken - portion.taken), remaining + (self.returned - portion.returned)
 
     def opens_at(self, ticket: Ticket, queue: Queue, now: int) -> int:
         """When the request `ticket` of `queue` fits, 0: now; NEVER: when the one before it has entered."""
@@ -202,15 +218,16 @@ class Budget(Resource):
             self.rate.take(wanted, now)
         else:
             window = self._take(wanted - drawn, now)
-        self.sent += wanted
+        self.taken += wanted
         self._reserved += wanted - drawn
-        self.held[ticket.id] = Portion(wanted, window, drawn, self.sent)
+        self.held[ticket.id] = Portion(wanted, window, drawn, self.taken, self.returned)
         self.shares.charge(project, wanted, ticket.order, now)
 
     def settle(self, ticket: Ticket, project: str, amount: int, now: int) -> None:
         """A lease is over, and used this much beside what it spent before."""
         held = self.held.pop(ticket.id, NOTHING)
-        self.sent += amount - held.amount
+        self.taken += max(amount - held.amount, 0)
+        self.returned += max(held.amount - amount, 0)
         self.shares.adjust(project, amount - held.amount)
         if not self._is_current(held, now):  # what it used counts in the present window
             self._take(amount, now)
@@ -239,7 +256,7 @@ class Budget(Resource):
         if covered:
             self.held[ident] = held.plus(-covered)
             self._reserved -= covered
-        self.sent += amount - covered
+        self.taken += amount - covered
         if self.rate is not None:
             self.rate.take(amount - covered, now)
         else:

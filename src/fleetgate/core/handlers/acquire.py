@@ -23,6 +23,7 @@ from fleetgate.core.state.state import State
 from fleetgate.core.views.wait_reasons import needs_a_person, reason_for, reason_of_job, taken
 
 EXPIRES_MS: Final = 24 * 3_600_000
+MOST_TOKENS: Final = 1 << 24  # a request that allows more is taken to allow this much
 
 
 class AcquireHandler:
@@ -118,4 +119,5 @@ def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ti
         most,
         body_bytes,
         command.run,
+        0 if size is None else min(max(size.max_tokens, 0), MOST_TOKENS),
     )

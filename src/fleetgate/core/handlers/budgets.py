@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.core.budgets.budget import Budget
+from fleetgate.core.budgets.budget import NOTHING, Budget
 from fleetgate.core.budgets.calendar import UNITS as CALENDAR
 from fleetgate.core.budgets.calendar import next_boundary
 from fleetgate.core.budgets.rules import PROVIDER, RATE_MS, budget_name, parse_budget_selector, rule_key
 from fleetgate.core.entities import BudgetRule, Lease
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import shown
-from fleetgate.core.state.budget_events import provider_rule
+from fleetgate.core.state.budget_events import MINUTE_MS, provider_rule
 from fleetgate.core.state.state import State
 from fleetgate.core.usage import UNITS, Reading
 
@@ -99,17 +99,19 @@ class BudgetHandler:
         """A reading, corrected for what was sent since; None where it says nothing new."""
         if not _is_valid(reading) or not lease.model:
             return None
+        reading = replace(reading, expected=_is_not_reserved(reading, lease, now))
         budget = self._rate_of(lease.model, reading.unit)
         if budget is None:
             return reading
-        held = budget.held.get(lease.id)
-        sent_since = budget.sent - held.mark if held is not None else 0
-        seen = replace(reading, remaining=reading.remaining - max(sent_since, 0))
-        if reading.limit != budget.rule.amount:
+        free = budget.free(now)
+        least, most = budget.bounds(lease.id, reading.remaining)
+        seen = replace(reading, remaining=min(max(free, least), most))
+        if reading.limit != budget.rule.amount or (reading.expected and budget.rule.estimate == "max"):
             return seen
-        free, tolerance = budget.free(now), reading.limit // 16
+        # More than we think matters little; less than we think means refusals, unless there is plenty.
         has_plenty = min(seen.remaining, free) * 2 > reading.limit
-        return None if has_plenty or abs(seen.remaining - free) <= tolerance else seen
+        is_close = -reading.limit // 16 <= free - seen.remaining <= reading.limit // 128
+        return None if has_plenty or is_close else seen
 
     def _rate_of(self, model: str, unit: str) -> Budget | None:
         rule = self._state.budget_rules.provider.get(model, {}).get(unit)
@@ -130,13 +132,32 @@ class BudgetHandler:
         else:
             return False
         rule = provider_rule(lease.model, known, None if budget is None else budget.rule)
-        wanted = 1 if lease.ticket.estimate is None else min(max(lease.ticket.estimate.amount(unit), 1), known.limit)
+        estimate = lease.ticket.estimate
+        wanted = 1 if estimate is None else max(estimate.amount(unit), 1)
+        portion = 0
+        if budget is not None:
+            wanted, portion = max(budget.wanted(lease.ticket), 1), budget.held.get(lease.id, NOTHING).amount
+        wanted = min(wanted, known.limit)
         free = known.remaining if known.remaining < wanted else 0
         if command.retry_after_ms:
-            free = wanted - rule.amount * command.retry_after_ms // rule.per_ms
-        readings[unit] = replace(known, remaining=max(free, -known.limit), age_ms=0)
-        self._record(ev.RatesObserved(lease.model, tuple(readings.values()), unit))
+            free = min(free, wanted - rule.amount * command.retry_after_ms // rule.per_ms)
+        if budget is not None:
+            free = min(free, budget.free(now) + portion)
+        # What the refused call reserved is given back when its lease ends, in a moment.
+        known = replace(known, remaining=max(free, -known.limit) - portion, age_ms=0)
+        others = [reading for reading in readings.values() if self._rate_of(lease.model, reading.unit) is None]
+        others = [reading for reading in others if reading.unit != unit]
+        self._record(ev.RatesObserved(lease.model, (known, *others), unit))
         return True
+
+
+def _is_not_reserved(reading: Reading, lease: Lease, now: int) -> bool:
+    """Whether more remains than could, if the provider had reserved all the output that this call allows."""
+    allowed = lease.ticket.max_tokens
+    if reading.unit not in ("output", "tokens") or allowed * 32 < reading.limit or allowed > reading.limit:
+        return False
+    refilled = reading.limit * (now - lease.granted_at) // (reading.per_ms or MINUTE_MS)
+    return reading.remaining - refilled > reading.limit - allowed // 2
 
 
 def _is_valid(reading: Reading) -> bool:

@@ -214,7 +214,8 @@ class Admission:
                 queue.parked_budgets.append(pool)
             if pool.key not in state.changed_pools:  # else it is watched once it has been looked at
                 self._watch(pool, pool.changes_at(now), now)
-        self._await_review(queue, head, now)
+        if len(queue.parked_budgets) < len(obstacles) or not obstacles:  # of budgets, no slots can be kept for it
+            self._await_review(queue, head, now)
 
     def _await_review(self, queue: Queue, head: Ticket, now: int) -> None:
         """Check for overtaking at multiples of the head's waiting time: every replica then does so at the same time."""

@@ -168,7 +168,8 @@ def provider_rule(model: str, reading: Reading, known: BudgetRule | None) -> Bud
     per_ms = reading.per_ms or _period(reading) or (known.per_ms if known is not None else 0) or MINUTE_MS
     if known is not None and not reading.per_ms and known.per_ms < 2 * per_ms < 4 * known.per_ms:
         per_ms = known.per_ms  # the time until a reset is rounded: it says nothing new
-    return BudgetRule(model, reading.unit, reading.limit, PROVIDER, per_ms)
+    expected = reading.expected or (known is not None and known.estimate == "expected")
+    return BudgetRule(model, reading.unit, reading.limit, PROVIDER, per_ms, estimate="expected" if expected else "max")
 
 
 MINUTE_MS = 60_000

@@ -133,7 +133,9 @@ def _restore_budgets(state: State, snapshot: Snapshot) -> None:
             budget.window.used, budget.window.ends_at = record.used, record.ends_at
             budget.window.extras = list(record.extras)
         budget.reached = record.reached
-        budget.recount({ident: Portion(*held[:3], -held[3]) for ident, held in record.held.items()}, snapshot.at)
+        budget.recount(
+            {ident: Portion(*held[:3], -held[3], -held[4]) for ident, held in record.held.items()}, snapshot.at
+        )
         _restore_shares(budget.shares, record.virtual, record.shares)
 
 
@@ -146,7 +148,13 @@ def _budget_record(budget: Budget, now: int) -> BudgetRecord | None:
     """What of a budget cannot be derived; None when that is nothing."""
     record = BudgetRecord(budget.id)
     for ident, held in sorted(budget.held.items()):
-        record.held[ident] = (held.amount, held.window, held.drawn, budget.sent - held.mark)
+        record.held[ident] = (
+            held.amount,
+            held.window,
+            held.drawn,
+            budget.taken - held.taken,
+            budget.returned - held.returned,
+        )
     record.virtual, record.shares = budget.shares.virtual, _share_records(budget.shares)
     if budget.rate is not None:
         record.level, record.level_at = budget.rate.export(now)

@@ -119,8 +119,8 @@ class BudgetRecord(Struct, omit_defaults=True):
     ends_at: int = 0
     extras: list[tuple[int, int]] = field(default_factory=list)
     reached: int = 0
-    # By lease: the amount, the end of its window, what its run gave, and what was sent since.
-    held: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    # By lease: the amount, the end of its window, what its run gave; what was taken and given back since.
+    held: dict[str, tuple[int, int, int, int, int]] = field(default_factory=dict)
     virtual: int = 0
     shares: dict[str, ShareRecord] = field(default_factory=dict)
 
