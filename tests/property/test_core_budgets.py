@@ -71,7 +71,7 @@ class Account:
         wanted, covered = self.wanted(ticket), self.covered(ticket.run, now)
         if self.rule.when_empty == "warn" or (covered and covered >= wanted):
             return True
-        return self.level >= min(max(wanted - covered, 1), self.full) or self.level >= self.full
+        return self.level >= min(Fraction(max(wanted - covered, 1)), self.full) or self.level >= self.full
 
     def granted(self, ticket: Ticket, now: int) -> None:
         self._advance(now)
