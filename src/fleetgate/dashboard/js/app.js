@@ -2,6 +2,8 @@
 import { get } from "./api.js";
 import { setUpBackoffs, tickBackoffs } from "./backoffs.js";
 import * as banners from "./banners.js";
+import { setUpBudgets } from "./budgets/page.js";
+import { budgetsReader } from "./budgets/reading.js";
 import { setUpChart } from "./chart.js";
 import { tick } from "./clock.js";
 import { remember, setUpEvents } from "./events.js";
@@ -23,7 +25,7 @@ import { setUpUsage } from "./usage/page.js";
 import { runsReader, usageReader } from "./usage/reading.js";
 import { setUpWelcome } from "./welcome.js";
 
-const readers = [usageReader, runsReader];
+const readers = [usageReader, runsReader, budgetsReader];
 /** Something changed: read what is on the screen. */
 function pokeAll() {
   poke();
@@ -48,7 +50,7 @@ const stream = new Stream({
   },
 });
 
-for (const setUp of [setUpTheme, setUpKeys, setUpPages, setUpSummary, setUpChart, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents, setUpUsage, setUpWelcome]) {
+for (const setUp of [setUpTheme, setUpKeys, setUpPages, setUpSummary, setUpChart, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents, setUpUsage, setUpBudgets, setUpWelcome]) {
   setUp();
 }
 banners.setUpBanners(() => stream.retryNow());

@@ -31,13 +31,16 @@ const NOUNS = { calls: ["call", "calls"], input: ["input token", "input tokens"]
 
 /** An amount of a unit: $5, 400k input tokens, 1 call. */
 export function amountOf(value, unit) {
-  if (unit === "usd") return dollars(value);
+  if (unit === "usd") return budgeted(value);
   const [one, more] = NOUNS[unit] ?? [unit, unit];
   return `${compact(value)} ${value === 1 ? one : more}`;
 }
 
 /** The same without the name of the unit. */
-export const figureOf = (value, unit) => (unit === "usd" ? dollars(value) : compact(value));
+export const figureOf = (value, unit) => (unit === "usd" ? budgeted(value) : compact(value));
+
+/** Whole dollars have no cents: budgets are round. */
+const budgeted = (amount) => (Number.isInteger(amount) ? wholeDollars.format(amount) : dollars(amount));
 
 /** A sum's cost: unknown is never shown as nothing. @param {{cost: number | null, complete: boolean, calls?: number}} sum  cost in millionths of a dollar */
 export function costText({ cost, complete }) {

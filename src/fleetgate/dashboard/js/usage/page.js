@@ -1,7 +1,7 @@
 // The Usage page: figures, a chart over time, and a table by the chosen dimension; a row opens its runs.
 import { attr, byId, h, reconcile, show, text } from "../dom.js";
-import { count, exact, some } from "../format.js";
-import { costText, exactly } from "../money.js";
+import { count, exact } from "../format.js";
+import { compact, costText, exactly } from "../money.js";
 import { address, goTo } from "../pages.js";
 import { keepOneStop } from "../roving.js";
 import { onChange, store } from "../store.js";
@@ -118,14 +118,17 @@ function merge(sum, other) {
   add(sum, { ...other, cost_usd: other.cost === null ? null : other.cost / 1e6, cost_complete: other.complete, estimated_calls: other.estimated });
 }
 
+const exactOf = (n) => (n < 1000 ? "" : count(n));
+
 function drawFigures(sum, answer) {
   const cached = sum.cache_read + sum.cache_write;
   const prompt = sum.input + cached;
+  const share = cached ? `${Math.round((100 * sum.cache_read) / prompt)} % from the cache` : "";
   const items = [
     ["Cost", costText(sum), sum.complete ? (sum.cost === null ? "" : exactly(sum.cost / 1e6)) : "part of the cost is not known"],
-    ["Input tokens", count(prompt), cached ? `${Math.round((100 * sum.cache_read) / prompt)} % read from the cache` : ""],
-    ["Output tokens", count(sum.output), ""],
-    ["Calls", count(sum.calls), sum.estimated ? `${some(sum.estimated, "call")} estimated` : ""],
+    ["Input tokens", compact(prompt), [exactOf(prompt), share].filter(Boolean).join(", ")],
+    ["Output tokens", compact(sum.output), exactOf(sum.output)],
+    ["Calls", compact(sum.calls), [exactOf(sum.calls), sum.estimated ? `${count(sum.estimated)} estimated` : ""].filter(Boolean).join(", ")],
   ];
   reconcile(figures, items, ([name]) => name, ([name]) => h("div", { class: "figure card" }, h("dt", { text: name }), h("dd", {}, h("span", { class: "figure-value" }), h("span", { class: "figure-note" }))),
     (node, [, value, note]) => {
