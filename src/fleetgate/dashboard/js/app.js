@@ -7,6 +7,7 @@ import { budgetsReader } from "./budgets/reading.js";
 import { setUpChart } from "./chart.js";
 import { tick } from "./clock.js";
 import { remember, setUpEvents } from "./events.js";
+import { setUpJobLinks } from "./job_details.js";
 import { calmJobs, pokeJobs } from "./job_reading.js";
 import { setUpJobs } from "./jobs.js";
 import { setUpKeys } from "./keys.js";
@@ -50,7 +51,7 @@ const stream = new Stream({
   },
 });
 
-for (const setUp of [setUpTheme, setUpKeys, setUpPages, setUpSummary, setUpChart, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents, setUpUsage, setUpBudgets, setUpWelcome]) {
+for (const setUp of [setUpTheme, setUpKeys, setUpPages, setUpSummary, setUpChart, setUpPools, setUpQueue, setUpJobs, setUpJobLinks, setUpLeases, setUpBackoffs, setUpEvents, setUpUsage, setUpBudgets, setUpWelcome]) {
   setUp();
 }
 banners.setUpBanners(() => stream.retryNow());

@@ -3,6 +3,7 @@ import { attr, byId, h, show } from "./dom.js";
 import { onChange, store, update } from "./store.js";
 
 const PAGES = ["fleet", "usage", "budgets"];
+const PLACES = [...PAGES, "jobs"]; // a job is shown on the fleet's page
 
 /** The sections of the fleet. @type {[string, string][]} */
 const SECTIONS = [["pools", "Pools"], ["queue", "Waiting"], ["jobs", "Jobs"], ["running", "Running"], ["backoffs", "Backoffs"], ["events", "Events"]];
@@ -51,15 +52,25 @@ export function jumpTo(id) {
 function readAddress() {
   const hash = location.hash;
   if (!hash.startsWith("#/")) {
-    if (store.route.page !== "fleet") update({ route: { page: "fleet", id: "", query: {} } });
+    if (store.route.page !== "fleet") update({ route: { page: "fleet", job: "", query: {} } });
     return;
   }
   const [path, query = ""] = hash.slice(2).split("?", 2);
   const [page, id = ""] = path.split("/", 2);
   const before = store.route.page;
-  const known = PAGES.includes(page) ? page : "fleet";
-  update({ route: { page: known, id: decoded(id), query: Object.fromEntries(new URLSearchParams(query)) } });
-  if (known !== before) scrollTo(0, 0);
+  const known = PLACES.includes(page) ? page : "fleet";
+  const shown = known === "jobs" ? "fleet" : known;
+  update({ route: { page: shown, job: known === "jobs" ? decoded(id) : "", query: Object.fromEntries(new URLSearchParams(query)) } });
+  if (shown !== before) scrollTo(0, 0);
+}
+
+/** Put what a dialog shows into the address while it is open. @param {string} to  an address @returns {() => void}  takes it out again */
+export function nameInAddress(to) {
+  const before = location.hash === to || !location.hash ? "#/" : location.hash;
+  history.replaceState(null, "", to);
+  return () => {
+    if (location.hash === to) history.replaceState(null, "", before);
+  };
 }
 
 function decoded(text) {

@@ -11,8 +11,8 @@ export const store = {
   /** @type {"loading" | "ready" | "error"} */ phase: "loading",
   /** @type {{status: number, error: string} | null} */ problem: null,
   session: null,
-  /** The page that the address names, with what follows its name. @type {{page: string, id: string, query: Record<string, string>}} */
-  route: { page: "fleet", id: "", query: {} },
+  /** The page that the address names, the job that it names, and its options. @type {{page: string, job: string, query: Record<string, string>}} */
+  route: { page: "fleet", job: "", query: {} },
   pools: [],
   backoffs: [],
   leases: [],
