@@ -29,8 +29,8 @@ export const store = {
   chart: { pool: "", minutes: 60 },
   /** The answer of /v1/usage for `view`. @type {{phase: "loading" | "ready" | "error", problem: string, view: string, answer: any}} */
   usage: { phase: "loading", problem: "", view: "", answer: null },
-  /** The runs of one row of it. @type {{phase: "loading" | "ready" | "error", problem: string, view: string, list: any[]}} */
-  runs: { phase: "loading", problem: "", view: "", list: [] },
+  /** The runs of one row of it. @type {{phase: "loading" | "ready" | "error", problem: string, view: string, list: any[], left: number}} */
+  runs: { phase: "loading", problem: "", view: "", list: [], left: 0 },
   /** @type {{phase: "loading" | "ready" | "error", problem: string, list: any[]}} */
   budgets: { phase: "loading", problem: "", list: [] },
   events: [],

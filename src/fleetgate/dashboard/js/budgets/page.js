@@ -96,9 +96,8 @@ function change(node, budget) {
   show(p.queue, budget.waiting > 0);
   show(p.none, budget.waiting === 0);
   text(p.left, budget.free < 0 ? `${amountOf(-budget.free, unit)} more than allowed` : `${amountOf(budget.free, unit)} left`);
-  const waits = budget.rate ? budget.free < wholeOf(budget) : Boolean(budget.resets_at);
-  text(p.reset, budget.rate ? `refills ${figureOf(budget.amount, unit)} a ${periodName(budget.per)}${budget.resets_at && waits ? ", full in" : ""}` : waits ? "resets in" : "starts with its first use");
-  setTime(p.until, waits ? budget.resets_at : null);
+  text(p.reset, budget.rate ? `refills ${figureOf(budget.amount, unit)} a ${periodName(budget.per)}` : budget.resets_at ? "resets in" : "starts with its first use");
+  setTime(p.until, budget.resets_at);
   text(p.rules, rulesOf(budget));
   const mine = mayChange() && budget.source !== "provider"; // a provider's rate is as the provider reports it
   for (const [part, verb] of [[p.edit, "Change"], [p.more, "Add to"], [p.restart, "Reset"]]) {

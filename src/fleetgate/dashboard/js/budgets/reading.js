@@ -28,11 +28,11 @@ export const wholeOf = (budget) => (budget.rate && budget.burst ? budget.burst :
 export const shareOf = (budget) => (wholeOf(budget) > 0 ? (budget.used + budget.reserved) / wholeOf(budget) : 1);
 
 /**
- * used up, nearly, or well. A rate is empty again and again; that is trouble only while a request waits for it.
+ * Used up, nearly, or well. A rate is empty again and again; that is trouble only while requests wait.
  * @returns {"empty" | "nearly" | "well"}
  */
 export function standing(budget) {
-  if (budget.rate) return budget.waiting ? "empty" : "well";
+  if (budget.rate) return budget.waiting && shareOf(budget) >= NEARLY ? "empty" : "well";
   if (budget.free <= 0) return "empty";
   return shareOf(budget) >= NEARLY ? "nearly" : "well";
 }

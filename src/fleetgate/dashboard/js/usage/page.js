@@ -2,6 +2,7 @@
 import { attr, byId, h, reconcile, show, text } from "../dom.js";
 import { count, exact } from "../format.js";
 import { compact, costText, exactly } from "../money.js";
+import { makePager } from "../pager.js";
 import { address, goTo } from "../pages.js";
 import { keepOneStop } from "../roving.js";
 import { onChange, store } from "../store.js";
@@ -9,12 +10,20 @@ import { makeTable, nothing } from "../table.js";
 import { makeUsageChart } from "./chart.js";
 import { DIMENSIONS, runsReader, usageKey, usageReader, usageView } from "./reading.js";
 import { drawRuns, setUpRuns } from "./runs.js";
-import { add, nothingUsed, PERIODS, sumsBy } from "./sums.js";
+import { add, nothingUsed, PERIODS, rowOf, sumsBy } from "./sums.js";
 import { makeUsageRow, changeUsageRow, NUMBERS, totalRow } from "./rows.js";
 
 const LARGEST = 7; // rows with a colour of their own; the chart shows the rest as one
 
+const PAGE = 50;
+
+let page = 0;
+let pageOf = "";
 const chart = makeUsageChart();
+const pager = makePager("the table", (to) => {
+  page = to;
+  draw();
+});
 const figures = h("dl", { class: "usage-figures" });
 const trail = h("p", { class: "usage-trail", hidden: true });
 const { table, body } = makeTable("Usage", [["name", "Project"], ...NUMBERS]);
@@ -27,7 +36,7 @@ const loading = h("p", { class: "nothing", text: "Loading usage…" });
 const failed = h("div", { class: "nothing", role: "alert", hidden: true }, h("p", { class: "nothing-title", text: "The usage cannot be read" }), h("p", {}),
   h("button", { type: "button", class: "button small", text: "Try again", on: { click: () => usageReader.readNow() } }));
 const chartCard = h("div", { class: "card chart-card" }, chart.node);
-const tableCard = h("div", { class: "card list usage-list" }, table);
+const tableCard = h("div", { class: "card list usage-list" }, table, pager.node);
 const runs = setUpRuns();
 const all = h("div", { class: "usage-parts" }, figures, trail, chartCard, tableCard, runs, timesBox);
 
@@ -79,14 +88,14 @@ function draw() {
   const { phase, problem, answer } = store.usage;
   const current = store.usage.view === usageKey(view);
   const ready = current && phase === "ready";
-  show(all, ready && answer.rows.length > 0);
-  show(byId("usage-nothing"), !ready || answer.rows.length === 0);
-  show(empty, ready && answer.rows.length === 0);
+  show(all, ready && answer.whole.length > 0);
+  show(byId("usage-nothing"), !ready || answer.whole.length === 0);
+  show(empty, ready && answer.whole.length === 0);
   show(loading, !current || phase === "loading");
   show(failed, current && phase === "error");
   text(failed.children[1], `The service reports: ${problem}.`);
   if (!ready) return;
-  const sums = [...sumsBy(answer.rows, (row) => row[view.by])].map(([name, sum]) => ({ name, sum, title: titleOf(name, view.by) }));
+  const sums = [...sumsBy(answer.whole, (row) => row[view.by])].map(([name, sum]) => ({ name, sum, title: titleOf(name, view.by) }));
   const size = ({ sum }) => (view.measure === "cost" ? [sum.cost ?? -1, sum.tokens] : [sum.tokens, sum.cost ?? -1]);
   sums.sort((one, other) => size(other)[0] - size(one)[0] || size(other)[1] - size(one)[1] || (one.title < other.title ? -1 : 1));
   const parts = partsOf(sums);
@@ -94,6 +103,7 @@ function draw() {
   drawFigures(chosen ? chosen.sum : add(nothingUsed(), answer.total), answer);
   drawTrail(view, chosen);
   chart.change(answer, view, chosen ? [{ ...(parts.find((part) => part.name === chosen.name) ?? parts.at(-1) ?? { color: 1 }), ...chosen, rest: false }] : parts);
+  show(chartCard, !chosen || answer.divided);
   show(tableCard, !chosen);
   show(runs, Boolean(chosen));
   if (chosen) drawRuns(view, chosen);
@@ -108,14 +118,10 @@ function partsOf(sums) {
   const others = sums.slice(alone.length);
   if (others.length) {
     const sum = nothingUsed();
-    for (const each of others) merge(sum, each.sum);
+    for (const each of others) add(sum, rowOf(each.sum));
     parts.push({ name: Symbol("rest"), title: `${count(others.length)} others`, sum, color: 0, rest: true });
   }
   return parts;
-}
-
-function merge(sum, other) {
-  add(sum, { ...other, cost_usd: other.cost === null ? null : other.cost / 1e6, cost_complete: other.complete, estimated_calls: other.estimated });
 }
 
 const exactOf = (n) => (n < 1000 ? "" : count(n));
@@ -151,8 +157,12 @@ function drawTrail(view, chosen) {
 
 function drawTable(view, sums, parts, answer) {
   const colors = new Map(parts.map((part) => [part.name, part.color]));
+  if (pageOf !== usageKey(view)) page = 0;
+  pageOf = usageKey(view);
+  page = Math.max(0, Math.min(page, Math.ceil(sums.length / PAGE) - 1));
+  pager.draw(page, PAGE, sums.length);
   text(table.querySelector("th.name"), DIMENSIONS.find(([name]) => name === view.by)?.[2] ?? "");
-  reconcile(body, sums, ({ name }) => `${view.by} ${name}`, () => makeUsageRow((name) => goTo("usage", { ...store.route.query, of: name })),
+  reconcile(body, sums.slice(page * PAGE, (page + 1) * PAGE), ({ name }) => `${view.by} ${name}`, () => makeUsageRow((name) => goTo("usage", { ...store.route.query, of: name })),
     (node, each) => changeUsageRow(node, each, colors.get(each.name) ?? 0, `Show the runs of ${each.title}`));
   keepOneStop(body);
   changeUsageRow(foot.firstElementChild, { name: "", title: "Total", sum: add(nothingUsed(), answer.total) }, null);

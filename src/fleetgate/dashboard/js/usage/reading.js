@@ -28,14 +28,28 @@ export function usageView() {
 export const usageKey = ({ by, period }) => `${by} ${period.name}`;
 export const runsKey = ({ by, period, of }) => `${by} ${period.name} ${of}`;
 
+/** Rows of usage; what names nothing has an empty name. `left`: how many rows were too many for one answer. */
+async function ask(by, since, filter = {}) {
+  const { rows, rows_left_out: left, ...rest } = await get(`/v1/usage?${new URLSearchParams({ by: by.join(","), since, ...filter })}`);
+  for (const row of rows) for (const name of by) row[name] ??= "";
+  return { ...rest, rows, left };
+}
+
+/** The answer of one view: `rows` over time for the chart, `whole` for the table. */
+async function readView({ by, period }) {
+  const answer = await ask([period.unit, by], period.name);
+  if (!answer.left) return { ...answer, whole: answer.rows, divided: true };
+  // Too many rows for one answer: the table is read by itself, and the bars are not divided.
+  const [over, whole] = await Promise.all([ask([period.unit], period.name), ask([by], period.name)]);
+  return { ...whole, rows: over.rows, whole: whole.rows, divided: false };
+}
+
 async function readUsage() {
   const view = usageView();
   const key = usageKey(view);
   const known = store.usage.view === key && store.usage.answer !== null;
   try {
-    const query = new URLSearchParams({ by: `${view.period.unit},${view.by}`, since: view.period.name });
-    const answer = await get(`/v1/usage?${query}`);
-    update({ usage: { phase: "ready", problem: "", view: key, answer } });
+    update({ usage: { phase: "ready", problem: "", view: key, answer: await readView(view) } });
   } catch (error) {
     if (!known || error.status !== 0) update({ usage: { phase: "error", problem: error.message, view: key, answer: null } });
   }
@@ -47,11 +61,11 @@ async function readRuns() {
   const key = runsKey(view);
   const known = store.runs.view === key && store.runs.phase === "ready";
   try {
-    const by = [...new Set([...RUN_FIELDS, view.by])];
-    const { rows } = await get(`/v1/usage?${new URLSearchParams({ by: by.join(","), since: view.period.name })}`);
-    update({ runs: { phase: "ready", problem: "", view: key, list: rows.filter((row) => row[view.by] === view.of) } });
+    const filter = view.of && ["project", "model"].includes(view.by) ? { [view.by]: view.of } : {};
+    const { rows, left } = await ask([...new Set([...RUN_FIELDS, view.by])], view.period.name, filter);
+    update({ runs: { phase: "ready", problem: "", view: key, list: rows.filter((row) => row[view.by] === view.of), left } });
   } catch (error) {
-    if (!known || error.status !== 0) update({ runs: { phase: "error", problem: error.message, view: key, list: [] } });
+    if (!known || error.status !== 0) update({ runs: { phase: "error", problem: error.message, view: key, list: [], left: 0 } });
   }
   if (runsKey(usageView()) !== key) runsReader.poke();
 }

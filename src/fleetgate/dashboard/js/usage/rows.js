@@ -44,8 +44,12 @@ export function changeUsageRow(node, { name, title, sum, under = "" }, color, la
   const notes = [];
   if (sum.cost !== null && !sum.complete) notes.push("part unknown");
   if (sum.estimated) notes.push(sum.estimated === sum.calls ? "estimated" : `${count(sum.estimated)} estimated`);
+  if (sum.partial) notes.push(`${count(sum.partial)} broke off`);
   text(p.note, notes.join(", "));
-  attr(p.note, "title", sum.estimated ? `${some(sum.estimated, "call")} of ${count(sum.calls)} ended unseen: what was reserved for them counts` : null);
+  const titles = [];
+  if (sum.estimated) titles.push(`${some(sum.estimated, "call")} ended unseen: what was reserved for them counts.`);
+  if (sum.partial) titles.push(`${some(sum.partial, "response")} broke off: what had arrived counts.`);
+  attr(p.note, "title", titles.join(" ") || null);
 }
 
 function number(node, value, title = "") {

@@ -2,17 +2,18 @@
 
 const FIELDS = ["calls", "input", "cache_read", "cache_write", "output", "tokens"];
 
-/** @typedef {{calls: number, input: number, cache_read: number, cache_write: number, output: number, tokens: number, cost: number | null, complete: boolean, estimated: number}} Sum */
+/** @typedef {{calls: number, input: number, cache_read: number, cache_write: number, output: number, tokens: number, cost: number | null, complete: boolean, estimated: number, partial: number}} Sum */
 
 /** @returns {Sum} */
-export const nothingUsed = () => ({ calls: 0, input: 0, cache_read: 0, cache_write: 0, output: 0, tokens: 0, cost: null, complete: true, estimated: 0 });
+export const nothingUsed = () => ({ calls: 0, input: 0, cache_read: 0, cache_write: 0, output: 0, tokens: 0, cost: null, complete: true, estimated: 0, partial: 0 });
 
 /** Add a row of the service to a sum. @param {Sum} sum */
 export function add(sum, row) {
-  for (const name of FIELDS) sum[name] += row[name] ?? 0;
+  for (const name of FIELDS) sum[name] += row[name];
   if (row.cost_usd !== null) sum.cost = (sum.cost ?? 0) + Math.round(row.cost_usd * 1e6);
   if (!row.cost_complete) sum.complete = false;
-  sum.estimated += row.estimated_calls ?? 0;
+  sum.estimated += row.estimated_calls;
+  sum.partial += row.partial_calls;
   return sum;
 }
 
@@ -27,6 +28,10 @@ export function sumsBy(rows, nameOf) {
   }
   return sums;
 }
+
+/** A sum as a row of the service. @param {Sum} sum */
+export const rowOf = ({ cost, complete, estimated, partial, ...rest }) => (
+  { ...rest, cost_usd: cost === null ? null : cost / 1e6, cost_complete: complete, estimated_calls: estimated, partial_calls: partial });
 
 /** All of them together. @param {any[]} rows */
 export const total = (rows) => rows.reduce(add, nothingUsed());
@@ -43,7 +48,7 @@ export const PERIODS = [
 
 /** The bars of an answer: when each begins, with its rows. Hours without usage have a bar, too. */
 export function binsOf(answer, { unit, stepMs }) {
-  const zone = (t) => new Date(t).getTimezoneOffset() * 60_000;
+  const zone = (t) => (stepMs > HOUR_MS ? new Date(t).getTimezoneOffset() * 60_000 : 0); // hours are those of UTC everywhere
   // A day is a date of the service's calendar, so it is not moved to the zone of this browser.
   const startOf = (t) => (unit === "day" ? Math.floor(t / DAY_MS) * DAY_MS : Math.floor((t - zone(t)) / stepMs) * stepMs + zone(t));
   const timeOf = (row) => startOf(Date.parse(unit === "day" ? `${row.day}T00:00:00Z` : row.hour));
