@@ -45,7 +45,9 @@ function makeGroup() {
   const node = /** @type {any} */ (h("tr", { role: "row", class: "group", tabindex: "-1" }));
   node.heading = h("strong", {});
   node.note = h("span", {});
-  node.append(h("th", { scope: "rowgroup", role: "rowheader", colspan: COLUMNS.length }, node.heading, node.note));
+  // The column of slots is not shown on narrow screens, so it has a cell of its own.
+  node.append(h("th", { scope: "rowgroup", role: "rowheader", colspan: 2 }, node.heading, node.note),
+    h("td", { class: "cells", role: "cell" }), h("td", { role: "cell", colspan: COLUMNS.length - 3 }));
   return node;
 }
 
