@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fleetgate.core.budgets.usage_sums import HOUR_MS
 from fleetgate.core.usage import ESTIMATE, RECORD, RESPONSE, Usage, UsageRow
-from fleetgate.gate.usage_rows import HOUR_MS
 from fleetgate.log import open_log
 from tests.dashboard.fleet import GPT, OPUS, SONNET
 from tests.dashboard.service import Server
