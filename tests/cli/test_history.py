@@ -16,7 +16,8 @@ import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.core.entities import Reason, Rule, Spec, Ticket
+from fleetgate.core.entities import BudgetRule, Reason, Rule, Spec, Ticket
+from fleetgate.core.usage import ESTIMATE, RECORD, Reading, Usage, UsageRow
 from fleetgate.log.sqlite.log import SqliteLog
 from fleetgate.present.event_text import TYPES, event_json, sentence
 from fleetgate.present.log_time import LogTimes
@@ -28,6 +29,8 @@ SPEC = Spec(models=(OPUS,), host="box", project="website")
 TICKET = Ticket("abcdefghij", SPEC, ME, 1, 1, 1000, 2000, 9000, command="aider", wake="/run/x.wake")
 REASON = Reason("concurrency_cap", "4 of 4 slots of p are taken; raise it", "p", ["p"], None, 4, 4, OPUS)
 
+USED = Usage(3, 1000, 38_000, 2000, 3200, 310_000, RECORD)
+
 # One of each type, and what its sentence must say.
 EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Queued(TICKET, REASON), f"abcdefghij is waiting for {OPUS}: 4 of 4 slots of p are taken [aider]"),
@@ -37,6 +40,40 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     ),
     (ev.Granted("i", OPUS, 1, ticket=TICKET), f"i got {OPUS} [aider]"),
     (ev.Granted("i", "", 1, waited_ms=61_000), "i got a slot after 1m in the queue"),
+    (ev.Released("i", "ok", OPUS, 0, 252_000, usage=USED), "for 4m; used 41k in, 3.2k out, $0.31"),
+    (ev.Released("i", "ok", OPUS, 0, 252_000, usage=Usage(), total=USED), "used 41k in, 3.2k out, $0.31"),
+    (
+        ev.Reclaimed("i", "lost", OPUS, 1000, usage=Usage(1, 500, output=20, source=ESTIMATE)),
+        "held anthropic@work/claude-opus-4-6 for 1s; used ~500 in, ~20 out",
+    ),
+    (ev.Settled("i", USED), "i has used 41k in, 3.2k out, $0.31, and is still running"),
+    (
+        ev.HourClosed(498_000, (UsageRow("web", OPUS, "box", "", "agents", USED),) * 2),
+        "an hour is over: 6 calls, 82k in, 6.4k out, $0.62",
+    ),
+    (
+        ev.BudgetSet(BudgetRule("project:web", "usd", 20_000_000, "day", when_empty="stop", estimate="max")),
+        "budget set at run time: project:web $20.00 per day (when it is empty: stop, estimate max)",
+    ),
+    (
+        ev.BudgetSet(BudgetRule("openai", "output", 80_000, "1m", 60_000, 500_000)),
+        "budget set at run time: openai 80k output tokens per 1m (up to 500k output tokens saved up)",
+    ),
+    (ev.BudgetRemoved("project:web", "usd", "day"), "budget project:web usd/day was removed"),
+    (ev.BudgetReset("project:web usd/day"), "budget project:web usd/day was reset"),
+    (ev.BudgetAdded("project:web usd/day", 5_000_000, 9000), "budget project:web usd/day has $5.00 more"),
+    (
+        ev.BudgetReached("project:web usd/day", 100, 20_500_000, 20_000_000, 9000, "stop"),
+        "budget project:web usd/day is 100% used: $20.50 of $20.00; new requests wait, and running agents are stopped",
+    ),
+    (
+        ev.BudgetReached("openai tokens/5h", 80, 1_600_000, 2_000_000, 9000, "stop"),
+        "budget openai tokens/5h is 80% used: 1.6M tokens of 2M tokens",
+    ),
+    (
+        ev.RatesObserved(OPUS, (Reading("input", 400_000, 12_000), Reading("calls", 50, 49)), "input"),
+        f"{OPUS}: its provider reports 12k input tokens of 400k input tokens, 49 calls of 50 calls left; a call was",
+    ),
     (ev.Claimed("i", ME), "i is running as process 42 on box"),
     (ev.Claimed("i"), "i took its slot"),
     (
@@ -134,6 +171,21 @@ def one_run(cli: Cli) -> str:
 
 
 # What is told.
+
+
+def test_o7_amounts_of_money_are_dollars_and_hours_are_times(cli: Cli):
+    def told(event: ev.Event) -> dict[str, Any]:
+        return event_json(7, 1000, event, LogTimes(cli.gate))
+
+    reached = told(ev.BudgetReached("project:web usd/day", 100, 20_500_000, 20_000_000, 9000, "stop"))
+    assert (reached["used"], reached["amount"]) == (20.5, 20.0)
+    assert reached["resets_at"].endswith("Z")
+    assert told(ev.BudgetReached("x tokens/5h", 50, 7, 14, 0, "hold"))["used"] == 7
+    assert told(ev.BudgetSet(BudgetRule("project", "usd", 20_000_000, "day")))["rule"]["amount"] == 20.0
+    assert told(ev.Released("i", "ok", OPUS, 0, 1, usage=USED))["usage"]["cost_usd"] == 0.31
+    closed = told(ev.HourClosed(498_000, (UsageRow("web", OPUS, "box", "", "agents", USED),)))
+    assert closed["hour"].endswith("Z")
+    assert closed["rows"][0]["usage"]["tokens"] == 44_200
 
 
 def test_o7_every_event_type_has_an_example_here():

@@ -36,6 +36,6 @@ def test_r4_a_refusal_that_an_agent_on_a_terminal_wrote_down_backs_off_its_model
         assert "on a terminal: True" in seen
         assert seen.count("on a terminal") == 1, "it is not started again: whether it had worked is not known"
         assert f"code={code}\r\n" in seen, "of a session that the user left, its own code counts"
-        assert "rate_limited" in seen
+        assert "hit a rate limit" in seen
         fleet.until(fleet.is_empty)
     assert list(fleet.state.backoffs) == [OPUS]

@@ -68,6 +68,10 @@ class Watched:
             read=True,
             say=self.said.append,
             credential=HeldCredential(),
+            began_wall_ms=0,
+            pid=0,
+            environ={},
+            folder="/",
             proxied=proxied,
         )
         assert self.watch.ending is not None

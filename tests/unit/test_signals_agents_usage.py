@@ -17,7 +17,7 @@ from fleetgate.core.usage import RECORD, Usage
 from fleetgate.signals.agents import agent_for
 from fleetgate.signals.agents.usage import records_of
 from fleetgate.signals.agents.usage.records import AgentStart
-from fleetgate.signals.agents.usage.reports import ModelUsage, UsageReport, UsageSum, total_of, usage_of
+from fleetgate.signals.agents.usage.reports import ModelUsage, RecordedUsage, RecordSum, total_of, usage_of
 from fleetgate.signals.agents.usage.session_files import usage_since
 from fleetgate.signals.output_buffers import MarkedLines
 from tests.fixtures.agents.reading import (
@@ -194,10 +194,10 @@ def test_u2_whatever_a_record_says_no_count_is_wrong_and_nothing_raises(argv, ki
 
 
 def test_u2_sums_stay_bounded_however_often_a_hostile_agent_reports():
-    total = UsageSum()
+    total = RecordSum()
     for number in range(3000):
         part = ModelUsage(f"model-{number}", usage_of(1 << 40, output=1 << 41))
-        total.add(UsageReport((part,)))
+        total.add(RecordedUsage((part,)))
     found = total.by_model() or []
     assert len(found) <= 33
     assert total_of(found).input <= 1 << 50

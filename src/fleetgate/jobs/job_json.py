@@ -7,8 +7,9 @@ from base64 import b64encode
 from fleetgate.gate.liveness import process_identity
 from fleetgate.jobs.job_store import JobView
 from fleetgate.jobs.output_files import ERR, NOTE, OUT, Piece
-from fleetgate.present.json.jobs import JobShape, PieceShape, SubmittedShape
+from fleetgate.present.json.jobs import AttemptShape, JobShape, PieceShape, SubmittedShape
 from fleetgate.present.json.state import reason_json, seconds
+from fleetgate.present.json.usage import usage_json
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.wall_time import utc
 from fleetgate.signals.redaction import redact_words
@@ -62,6 +63,10 @@ def job_json(view: JobView, moments: LogTimes) -> JobShape:
         ending=view.ending,
         of=view.of or None,
         pool=view.pool or None,
+        usage=usage_json(view.spent),
+        attempts=[
+            AttemptShape(each.attempt, each.model or None, usage_json(each.usage)) for each in job.attempts_spent
+        ],
     )
 
 

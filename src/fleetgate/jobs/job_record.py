@@ -14,6 +14,7 @@ from msgspec import Struct
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Spec
 from fleetgate.core.errors import FleetgateError
+from fleetgate.core.usage import Usage
 from fleetgate.gate.acquire_command import job_command
 from fleetgate.log.protocol import SideWrite
 from fleetgate.signals.redaction import readable, shown_command
@@ -22,6 +23,7 @@ JOBS = "jobs"
 WISHES = "job_wishes"  # requests for running jobs, until their worker has seen them
 
 RETRIES = 3
+_MOST_ATTEMPTS = 50  # whose usage is kept apart
 
 
 class Exact(Struct, frozen=True):
@@ -103,6 +105,14 @@ def _bytes(text: str) -> bytes:
         return readable(text).encode()
 
 
+class AttemptUsage(Struct, frozen=True, omit_defaults=True):
+    """What one attempt used."""
+
+    attempt: int
+    model: str
+    usage: Usage
+
+
 class Job(Struct, omit_defaults=True):
     """One row. `state` is as it was last written: see store.py for what it is now."""
 
@@ -122,11 +132,22 @@ class Job(Struct, omit_defaults=True):
     signal: int | None = None
     outcome: str = ""
     why: str = ""  # the result, in one sentence
+    spent: Usage | None = None  # by all attempts, as far as that is known
+    attempts_spent: tuple[AttemptUsage, ...] = ()  # by each of the last ones
     sealed: bool = False  # the command is in a file of its submitter (sealed_files.py); `spec` is only for display
 
     @property
     def title(self) -> str:
         return self.spec.name or self.spec.command
+
+
+def add_usage(job: Job, usage: Usage | None) -> None:
+    """Note what the last attempt used; an attempt counts once, however often this is noted."""
+    earlier = tuple(each for each in job.attempts_spent if each.attempt != job.attempt)
+    if usage is None or len(earlier) < len(job.attempts_spent):
+        return
+    job.spent = usage if job.spent is None else job.spent.plus(usage)
+    job.attempts_spent = (*earlier, AttemptUsage(job.attempt, job.model, usage))[-_MOST_ATTEMPTS:]
 
 
 class JobRequest(Struct):

@@ -14,6 +14,7 @@ from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import shown
 from fleetgate.core.queue.positions import QueueView, TicketView
 from fleetgate.core.state.state import State
+from fleetgate.core.usage import Usage
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
@@ -39,9 +40,16 @@ class JobView(Struct):
     reason: Reason | None = None
     estimate_ms: tuple[int, int] | None = None
     child: str = ""  # the process that runs it
+    running_spent: Usage | None = None  # by the attempt that is running, as far as the proxy saw its calls
     ending: bool = False  # it was cancelled while it was running
     of: int = 0  # how many have a position for `pool`
     pool: str = ""
+
+    @property
+    def spent(self) -> Usage | None:
+        """What all its attempts used so far; None: not known."""
+        before, now = self.job.spent, self.running_spent
+        return now or before if before is None or now is None else before.plus(now)
 
     @property
     def place(self) -> str:
@@ -230,7 +238,8 @@ def _now(ident: str, job: Job, state: State, found: TicketView | None, end: Left
         where = None if found.ticket.held else found.position
         return JobView(ident, job, now, where, found.reason, found.estimate_ms, of=found.of, pool=found.pool)
     if now == state_machine.RUNNING and ident in state.leases:
-        return JobView(ident, job, now, child=state.leases[ident].child)
+        lease = state.leases[ident]
+        return JobView(ident, job, now, child=lease.child, running_spent=lease.spent)
     if end is not None and job.state not in state_machine.FINAL:
         job.why = why_left(end) or job.why
     return JobView(ident, job, now)

@@ -47,6 +47,8 @@ def _see_to(gate: DirectGate, ident: str, end: LeftAs) -> None:
     if job is not None and job.state not in state_machine.FINAL:
         wish = job_store.wish(log, ident)
         verdict = _verdict(job, end, cancelled_by="" if wish is None else wish.by or "a user")
+        if isinstance(end, ev.Reclaimed):
+            job_record.add_usage(job, end.total or end.usage)
         commands = state_machine.follow(ident, job, verdict, gate.now())
         over.append(job_record.write(ident, job))
 

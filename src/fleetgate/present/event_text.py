@@ -11,12 +11,14 @@ from msgspec.structs import asdict, fields
 
 from fleetgate.config.units import format_duration
 from fleetgate.core import events as ev
-from fleetgate.core.entities import Reason, Rule, Spec
+from fleetgate.core.entities import BudgetRule, Reason, Rule, Spec
 from fleetgate.core.model_names import parse_model
+from fleetgate.core.usage import Usage
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.json.state import process_json, reason_json
+from fleetgate.present.json.usage import budget_amount, unit_of, usage_json
 from fleetgate.present.log_time import Json, LogTimes
-from fleetgate.present.text import count, span
+from fleetgate.present.text import amount_text, count, span, spent_text
 from fleetgate.present.wall_time import utc
 from fleetgate.signals.redaction import redact_text
 
@@ -34,6 +36,12 @@ def event_json(seq: int, at: int, event: ev.Event, moments: LogTimes) -> Json:
     document |= _fields(event, moments)
     if isinstance(event, ev.Released | ev.Reclaimed):
         document["provider"], document["account"] = _account(event.model)
+    elif isinstance(event, ev.BudgetReached | ev.BudgetAdded):
+        document |= {
+            name: budget_amount(event.budget, getattr(event, name)) for name in ("used", "amount") if name in document
+        }
+    elif isinstance(event, ev.HourClosed):
+        document["hour"] = moments.utc(event.hour * _HOUR_MS)
     elif isinstance(event, ev.FileLoaded):
         document["modified"] = utc(event.modified)  # wall time already
     return document
@@ -64,7 +72,7 @@ def _fields(record: Struct, moments: LogTimes) -> Json:
         if isinstance(value, Struct):
             document[name] = _nested(value, moments)
         elif isinstance(value, tuple) and value and isinstance(value[0], Struct):
-            document[name] = [_fields(each, moments) for each in value]
+            document[name] = [_nested(each, moments) for each in value]
         elif value == "":
             document[name] = None
     if document.get("command"):
@@ -76,6 +84,12 @@ def _fields(record: Struct, moments: LogTimes) -> Json:
 def _nested(record: Struct, moments: LogTimes) -> Json:
     if isinstance(record, Spec):
         return _spec_fields(record)
+    if isinstance(record, Usage):
+        return asdict(usage_json(record))  # type: ignore[arg-type]
+    if isinstance(record, BudgetRule):
+        name = f"{record.selector} {record.unit}/{record.per}"
+        shown = {each: budget_amount(name, getattr(record, each)) for each in ("amount", "burst")}
+        return _fields(record, moments) | shown
     return asdict(reason_json(record, moments)) if isinstance(record, Reason) else _fields(record, moments)
 
 
@@ -112,7 +126,13 @@ def _process_fields(value: str) -> Json | None:
     return None if process is None else asdict(process)
 
 
-_TIMES = frozenset(("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by", "not_before"))
+_HOUR_MS = 3_600_000
+_TIMES = frozenset(
+    (
+        *("until", "since", "resets_at", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by"),
+        "not_before",
+    )
+)
 _PROCESSES = frozenset(("holder", "child", "bound"))
 
 
@@ -162,7 +182,13 @@ def _renewed(event: ev.Renewed) -> str:
 def _released(event: ev.Released) -> str:
     end = f"signal {event.signal}" if event.signal else f"exit {event.exit_code}" if event.exit_code is not None else ""
     what = ", ".join(part for part in (event.outcome, end, event.evidence) if part)
-    return f"{event.id} ended: {what}; held {event.model or 'a slot'} for {span(event.held_ms)}"
+    return f"{event.id} ended: {what}; held {event.model or 'a slot'} for {span(event.held_ms)}{_spent(event)}"
+
+
+def _spent(event: ev.Released | ev.Reclaimed) -> str:
+    """What was used, in all, if that is known."""
+    used = event.total or event.usage
+    return "" if used is None else f"; used {spent_text(used)}"
 
 
 def _job_ended(event: ev.JobEnded) -> str:
@@ -183,7 +209,8 @@ def _reclaimed(event: ev.Reclaimed) -> str:
     what = causes.get(event.cause, event.cause)
     if event.silent:
         what = f"its host {event.silent} was silent for too long (it may still be running there)"
-    return f"{event.id} was taken back, {what}{by}; held {event.model or 'a slot'} for {span(event.held_ms)}"
+    held = f"held {event.model or 'a slot'} for {span(event.held_ms)}"
+    return f"{event.id} was taken back, {what}{by}; {held}{_spent(event)}"
 
 
 def _dropped(event: ev.Dropped) -> str:
@@ -236,7 +263,45 @@ def _said(rule: Rule) -> list[str]:
 
 
 def _file_loaded(event: ev.FileLoaded) -> str:
-    return f"{event.path} is in force now, with {count(len(event.rules), 'cap')}"
+    budgets = f" and {count(len(event.budgets), 'budget')}" if event.budgets else ""
+    return f"{event.path} is in force now, with {count(len(event.rules), 'cap')}{budgets}"
+
+
+def _hour_closed(event: ev.HourClosed) -> str:
+    total = Usage()
+    for row in event.rows:
+        total = total.plus(row.usage)
+    return f"an hour is over: {count(total.calls, 'call')}, {spent_text(total)}"
+
+
+def _budget_set(event: ev.BudgetSet) -> str:
+    rule = event.rule
+    options = [f"up to {amount_text(rule.unit, rule.burst)} saved up"] if rule.burst else []
+    options += [f"when it is empty: {rule.when_empty}"] if rule.when_empty != "hold" else []
+    options += [f"estimate {rule.estimate}"] if rule.estimate != "expected" else []
+    more = f" ({', '.join(options)})" if options else ""
+    return f"budget set at run time: {rule.selector} {amount_text(rule.unit, rule.amount)} per {rule.per}{more}"
+
+
+def _budget_reached(event: ev.BudgetReached) -> str:
+    unit = unit_of(event.budget)
+    used = f"{amount_text(unit, event.used)} of {amount_text(unit, event.amount)}"
+    effect = _EMPTY.get(event.when_empty, "") if event.percent >= 100 else ""
+    return f"budget {event.budget} is {event.percent}% used: {used}{effect}"
+
+
+_EMPTY = {
+    "hold": "; new requests wait",
+    "stop": "; new requests wait, and running agents are stopped",
+    "fallback": "; the next model is used",
+}
+
+
+def _rates_observed(event: ev.RatesObserved) -> str:
+    left = [(amount_text(each.unit, each.remaining), amount_text(each.unit, each.limit)) for each in event.readings]
+    rates = [f"{remaining} of {limit}" for remaining, limit in left]
+    refused = f"; a call was refused for {event.refused}" if event.refused else ""
+    return f"{event.model}: its provider reports {', '.join(rates) or 'no rates'} left{refused}"
 
 
 def _observed(event: ev.Observed) -> str:
@@ -337,6 +402,14 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Approved: lambda event: f"{event.id} was approved{f' by {event.by}' if event.by else ''}",
     ev.JobEnded: _job_ended,
     ev.Released: _released,
+    ev.Settled: lambda event: f"{event.id} has used {spent_text(event.usage)}, and is still running",
+    ev.HourClosed: _hour_closed,
+    ev.BudgetSet: _budget_set,
+    ev.BudgetRemoved: lambda event: f"budget {event.selector} {event.unit}/{event.per} was removed",
+    ev.BudgetReset: lambda event: f"budget {event.budget} was reset: nothing of it is used",
+    ev.BudgetAdded: lambda event: f"budget {event.budget} has {amount_text(unit_of(event.budget), event.amount)} more",
+    ev.BudgetReached: _budget_reached,
+    ev.RatesObserved: _rates_observed,
     ev.Reclaimed: _reclaimed,
     ev.Cancelled: _cancelled,
     ev.Expired: _expired,

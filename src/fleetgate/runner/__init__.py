@@ -9,6 +9,7 @@
 | `output_tap.py` | piped output, passed on byte for byte and shown to a reader |
 | `agent_run.py` | an agent under a lease: its output, its outcome, the release of its slot |
 | `early_stop.py`, `refusal_patience.py` | when an agent that hangs or is refused is ended |
+| `run_usage.py` | what the agent used, by its own records |
 | `session_resume.py` | the agent's own session, resumed and remembered |
 | `launch.py`, `placeholders.py` | the agent's command and environment |
 

@@ -12,16 +12,20 @@ from time import monotonic, time_ns
 
 from fleetgate.config.units import format_duration
 from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.model_names import account_of, parse_model
+from fleetgate.core.usage import ESTIMATE, Usage
 from fleetgate.gate.liveness.host_beats import CUT_OFF_MS
 from fleetgate.gate.providers.credentials import HeldCredential
 from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError, StoreMoved
+from fleetgate.present.text import spent_text
 from fleetgate.present.wall_time import local_and_utc, utc
 from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.refusal_patience import Patience
+from fleetgate.runner.run_usage import RunUsage
 from fleetgate.runner.session_resume import SessionResume
 from fleetgate.runner.supervisor import ProcessEnd
 from fleetgate.signals.agents import agent_for
@@ -40,12 +44,14 @@ from fleetgate.signals.outcome import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from threading import Thread
+
+    from fleetgate.gate.replica.replica import Decided
 
 SILENCE_S = 20 * 60.0
 CUT_OFF = "cut_off"
 _FOLLOW_S = 30.0
-_STARTING_MS = 1000  # the agent was started a little before it is watched
 _QUIET_MS = 5_000  # an agent that printed nothing for this long may be waiting for one of its calls
 _TELL_AGAIN_S = 5.0  # how often refusals in a row are reported to the gate
 _TROUBLE = (FleetgateError, LogReplaced, OSError)  # with the store
@@ -76,6 +82,10 @@ class AgentRun:
         read: bool,
         say: Callable[[str], None],
         credential: HeldCredential,
+        began_wall_ms: int,
+        pid: int,
+        environ: Mapping[str, str],
+        folder: str,
         session: SessionResume | None = None,
         follow: Callable[[StoreMoved], SlotGate] | None = None,
         proxied: bool = False,
@@ -88,7 +98,18 @@ class AgentRun:
         self._following: Thread | None = None
         self._lease = lease
         self._agent = agent_for(argv, classify)
-        self._since_wall_ms = time_ns() // 1_000_000 - _STARTING_MS
+        self._since_wall_ms = began_wall_ms
+        self.records = RunUsage(
+            self._agent,
+            argv,
+            environ=environ,
+            folder=folder,
+            began_wall_ms=began_wall_ms,
+            pid=pid,
+            model=lease.model,
+            prices=gate.settings.prices,
+        )
+        self.used: Usage | None = None  # in all; known when it has ended
         self._by_files = False  # what the agent wrote down decided
         self.interrupted = False  # it got a signal to end, and exited 0 before it had finished
         self._left = False  # it was on a terminal, and ended well: its user left it
@@ -102,7 +123,7 @@ class AgentRun:
             self.ending = EarlyStop(self.reader, silence_s=silence_s, patience=self.patience)
         self._proxied = proxied
         self._quiet_ms = min(_QUIET_MS, silence_s * 1000 / 4)
-        self._ticked_at = monotonic()
+        self._began_at = self._ticked_at = monotonic()
         self._told_at: float | None = None  # when the gate was told of a refusal
         self._read_until = -1  # of the output, in search of one
         self.holder = ""  # who must hold the lease, where its id is used again and again
@@ -131,6 +152,7 @@ class AgentRun:
         self._report_activity()
         self.hold_back_others()
         self._look_for_calls()
+        self.records.look()
         try:
             self._gate.tick(self._lease)
         except StoreMoved as moved:
@@ -239,6 +261,7 @@ class AgentRun:
         if self._following is not None:
             self._following.join(_FOLLOW_S)
         release = self._release(self.outcome, end)
+        release.usage = self.used = self.records.find(self.reader, self._session.resumed if self._session else "")
         try:
             if end.ended_because == CUT_OFF and not self._could_tell(release):
                 raise StoreError("the store cannot be reached")
@@ -262,7 +285,13 @@ class AgentRun:
 
     def give_back(self, release: cmd.Release, end: ProcessEnd, side: list[SideWrite], *, durable: bool) -> None:
         """Release the lease, and write down what goes with it."""
-        self._gate.decide([release], durable=durable, side=side)
+        self.note_counted(self._gate.decide([release], durable=durable, side=side)[0])
+
+    def note_counted(self, decided: Decided) -> None:
+        """What counts as used: of an agent whose calls the proxy saw, what the proxy saw (rule U2)."""
+        counted = next((event.total or event.usage for event in decided.events if isinstance(event, ev.Released)), None)
+        if counted is not None and counted.source != ESTIMATE:
+            self.used = counted
 
     def _judge(self, end: ProcessEnd) -> Outcome:
         if self.reader is None:
@@ -340,13 +369,22 @@ class AgentRun:
             "evidence": judged.evidence or None,
         }
 
-    def tell(self) -> None:
+    @property
+    def spent_text(self) -> str:
+        """What it used, and in what time: `41k in, 3.2k out, $0.31, 4m12s`; "" where that is not known."""
+        if self.used is None:
+            return ""
+        took_s = int(monotonic() - self._began_at)
+        return f"{spent_text(self.used)}, {format_duration(took_s * 1000, 2).replace(' ', '')}"
+
+    def tell(self) -> bool:
         """Say on stderr what held it up, if something did."""
-        if self._session is not None and self._session.told:
-            self._say(self._session.told)
+        told = self._session.told if self._session is not None else ""
+        if told:
+            self._say(told)
         judged = self.outcome
         if judged is None or not self._refused:
-            return
+            return bool(told)
         retry_at = self._retry_at(judged)
         until = f"; held back until {retry_at}" if retry_at else ""
         if judged.kind == USAGE_WINDOW and judged.wait_ms is not None:
@@ -354,9 +392,10 @@ class AgentRun:
         subject = self._lease.model or "the agent"
         if judged.evidence == "no_activity":
             self._say(f"{subject}: the agent ended without doing anything{until}")
-            return
+            return True
         said = f". The agent said: {judged.evidence}" if judged.evidence else f" ({judged.rule})"
         self._say(f"{subject} {_REFUSALS[judged.kind]}{until}{said}")
+        return True
 
     def _window(self, judged: Outcome) -> str:
         """What is used up, as a backoff names it."""

@@ -30,7 +30,7 @@ from fleetgate.signals.agents import model_of
 from fleetgate.signals.agents.agent import ACTIVITY, DONE, ERROR, REMAINS, RETRY, Agent, AgentEnd, AgentReport, Context
 from fleetgate.signals.agents.detect import find_program
 from fleetgate.signals.agents.usage import records_of
-from fleetgate.signals.agents.usage.reports import ModelUsage, UsageSum
+from fleetgate.signals.agents.usage.reports import ModelUsage, RecordSum
 from fleetgate.signals.outcome import LOCAL_ERROR, OK, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
 from fleetgate.signals.output_buffers import Lines, MarkedLines, OutputEnd
 
@@ -67,7 +67,7 @@ class Reader:
         self.records = records_of(agent)
         reports = self.records.marks and (self.mode or self.records.reports_in_text)
         self._reports = MarkedLines(self.records.marks) if reports else None
-        self._used = UsageSum()
+        self._used = RecordSum()
         self._context = Context(model_of(argv) or "", now_wall_ms)
         self._out = OutputEnd(_OUT_BYTES)
         self._err = OutputEnd(_ERR_BYTES)

@@ -230,6 +230,7 @@ _STYLES: dict[type, str] = {
     ev.Paused: "red",
     ev.Reduced: "red",
     ev.Refused: "red",
+    ev.BudgetReached: "yellow",
     ev.BackedOff: "red",
     ev.BackoffEnded: "green",
     ev.Held: "yellow",

@@ -19,7 +19,7 @@ from fleetgate.jobs import job_store, state_machine
 from fleetgate.jobs.job_json import job_json
 from fleetgate.jobs.job_store import JobSelection, JobView
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.text import span, spans
+from fleetgate.present.text import span, spans, spent_cells
 
 _COLUMNS = (
     Column("ID"),
@@ -31,6 +31,8 @@ _COLUMNS = (
     Column("WHY", least=12, long=True),
     Column("STARTS", spare=True),
     Column("AGE", right=True),
+    Column("TOKENS", right=True, spare=True),
+    Column("COST", right=True, spare=True),
     Column("PROJECT", least=7, spare=True),
 )
 _STYLES = {
@@ -120,6 +122,7 @@ def _row(view: JobView, moments: LogTimes, now: int) -> list[str | Cell]:
         why(view, moments),
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "",
         span(max(now - began, 0)),
+        *spent_cells(view.spent),
         "" if job.spec.project == "default" else job.spec.project,
     ]
 

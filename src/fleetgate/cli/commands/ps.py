@@ -11,13 +11,15 @@ from fleetgate.core.views.pool_and_lease_views import LeaseView, lease_views
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.json.state import lease_json
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.text import span
+from fleetgate.present.text import span, spent_cells
 
 _COLUMNS = (
     Column("ID"),
     Column("MODEL", least=16, name=True),
     Column("POOLS", least=8, name=True),
     Column("AGE", right=True),
+    Column("TOKENS", right=True, spare=True),
+    Column("COST", right=True, spare=True),
     Column("PID", right=True),
     Column("HOST", least=6, spare=True),
     Column("STATE"),
@@ -75,6 +77,7 @@ def _row(view: LeaseView) -> list[str | Cell]:
         f"{lease.model or '-'} x{slots}" if slots > 1 else lease.model or "-",
         ", ".join(view.pools) or "-",
         span(view.age_ms),
+        *spent_cells(lease.spent),
         "-" if lease.ticket.renew_ms else pid_shown(lease.lives_with),
         lease.ticket.client if lease.ticket.renew_ms else process_identity.host_of(lease.lives_with),
         Cell(state, "red" if state == "gone" else "yellow"),

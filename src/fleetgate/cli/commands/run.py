@@ -6,7 +6,7 @@ The rule: nothing slow is imported on this path: no click, no asyncio, no rich.
 from __future__ import annotations
 
 import os
-from time import monotonic
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,6 +29,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import StoreError
+from fleetgate.present.json.usage import usage_json
 from fleetgate.present.request_fields import current_folder
 from fleetgate.runner.child import CannotRun, Child, tappable
 from fleetgate.runner.launch import environment_for, in_sandbox
@@ -89,7 +90,7 @@ def _run(options: RunOptions, status: Status) -> int:
             if watch.stale_session and not fresh:
                 fresh = True
             elif not (watch.worth_another and tries < _MORE_CANDIDATES and _other_candidate(gate, lease)):
-                return _finished(gate, lease, end, watch, status)
+                return _finished(options, gate, lease, end, watch, status)
             else:
                 tries += 1
             watch.tell()
@@ -139,19 +140,23 @@ def _in_shared_slot(
     return end.code
 
 
-def _finished(gate: SlotGate, lease: Lease, end: ProcessEnd, watch: AgentRun, status: Status) -> int:
+def _finished(
+    options: RunOptions, gate: SlotGate, lease: Lease, end: ProcessEnd, watch: AgentRun, status: Status
+) -> int:
     code = end.code
-    watch.tell()
+    told = watch.tell()
     if end.overstayed:
         limit = format_duration(lease.ends_at - lease.granted_at)
         say(f"stopped the agent after {limit}, the maximum hold time of its pool")
     elif end.ended_because in _STOPPED:
         say(f"stopped the agent: {_STOPPED[end.ended_because]}")
+    if watch.spent_text and not options.quiet and (told or end.ended_because or os.isatty(2)):
+        say(watch.spent_text)
     if end.ended_because or (watch.limited and not end.interrupted):
         code = exit_codes.DEFERRED
     elif end.interrupted and not code and (watch.interrupted or watch.limited):
         code = 128 + end.interrupted
-    status.write(exit_code=code, signal=end.signal, outcome=watch.facts)
+    status.write(exit_code=code, signal=end.signal, outcome=watch.facts, usage=usage_json(watch.used))
     gate.maintain()
     return code
 
@@ -234,6 +239,7 @@ def _under_lease(
             child.abandon()
             return None
         credential = gate.credentials.used_for(lease.model)
+        began_wall_ms = time_ns() // 1_000_000
         child.start()
         log_step(lease.id, f"started process {child.pid}: {lease.ticket.command}")
     except BaseException as error:
@@ -254,6 +260,10 @@ def _under_lease(
         patience_s=_patience_s(options, gate.settings.patience_ms),
         read=bool(taps),
         credential=credential,
+        began_wall_ms=began_wall_ms,
+        pid=child.pid,
+        environ=env,
+        folder=current_folder(),
         say=say,
         session=session,
         follow=lambda moved: follow(moved, gate.loaded),

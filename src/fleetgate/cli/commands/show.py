@@ -17,9 +17,11 @@ from fleetgate.jobs import job_store, output_files
 from fleetgate.jobs.job_json import job_json
 from fleetgate.jobs.job_store import JobView
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.text import spans
+from fleetgate.present.text import spans, spent_text
 from fleetgate.present.wall_time import local_and_utc
 from fleetgate.signals.redaction import redact_words
+
+_LAST_ATTEMPTS = 5
 
 
 @click.command(short_help="Show one job in detail.")
@@ -70,6 +72,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("project", spec.project),
         ("runs on", "any host" if spec.any_host else spec.host),
         ("attempts", _attempts(view)),
+        ("used", _used(view)),
         ("process", str(process_identity.pid_of(view.child)) if view.child else ""),
         ("exit", "" if job.exit_code is None and job.signal is None else _exit(view)),
         ("submitted", f"{local_and_utc(job.submitted_at)}{f' by {job.by}' if job.by else ''}"),
@@ -87,6 +90,16 @@ def _attempts(view: JobView) -> str:
     spent = f"{job.failures} of {job.spec.retries} retries used"
     more = [f"{number} {what}" for number, what in ((job.limits, "by limits"), (job.losses, "lost")) if number]
     return f"{job.attempt} ({', '.join([spent, *more])})"
+
+
+def _used(view: JobView) -> str:
+    """In all, and of several attempts by each of the last few."""
+    if view.spent is None:
+        return ""
+    job = view.job
+    each = [f"attempt {one.attempt}: {spent_text(one.usage)}" for one in job.attempts_spent[-_LAST_ATTEMPTS:]]
+    details = f" ({'; '.join(each)})" if job.attempt > 1 and each else ""
+    return f"{spent_text(view.spent)}{details}"
 
 
 def _exit(view: JobView) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from fleetgate.core.errors import BadRequest
 from fleetgate.present.text import printable_json
 
-_FIELDS = ("admitted", "model", "lease", "waited_s", "exit_code", "signal", "outcome", "reason")
+_FIELDS = ("admitted", "model", "lease", "waited_s", "exit_code", "signal", "outcome", "reason", "usage")
 
 
 class Status:

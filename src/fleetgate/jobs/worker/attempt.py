@@ -18,6 +18,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import BadRequest, FleetgateError
+from fleetgate.core.usage import RECORD, Usage
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.providers.credentials import HeldCredential
 from fleetgate.gate.replica.replica import Decided
@@ -154,10 +155,11 @@ class Attempt:
             session = SessionResume(self._gate, lease, agent, fresh=False)
             command = session.resuming(command)
         credential = self._gate.credentials.used_for(lease.model)
+        began_wall_ms = time_ns() // 1_000_000
         child = self._started(command)
         if child is None:
             return
-        watch = _JobRun(self, command, session, credential)
+        watch = _JobRun(self, command, session, credential, began_wall_ms, child.pid)
         self._wishes = Wishes(watch, spec.silence_ms)
         self.look_for_wishes()
         supervise(
@@ -263,6 +265,7 @@ class Attempt:
 
     def _cannot(self, code: int, why: str) -> None:
         release = cmd.Release(self.id, "local_error", exit_code=code, evidence=why, holder=self._gate.me)
+        release.usage = Usage(source=RECORD)  # it did not start
         self.settle(release, AttemptEnd("local_error", why, code, hopeless=True), [])
 
     def _ends_in_s(self) -> float | None:
@@ -280,6 +283,7 @@ class Attempt:
         self._ticks += 1
         self.look_for_wishes()
         watch.hold_back_others()
+        watch.records.look()
         if (self._ticks % _UPKEEP_TICKS == 0 or self._gate.settings.on_cutoff == "end") and watch.tick():
             self.wish(HAND_BACK)  # cut off from the store: another host runs it again
 
@@ -293,8 +297,10 @@ class Attempt:
         gone = [SideWrite(WISHES, self.id, None), SideWrite(JOB_ENDS, self.id, None)]
 
         def rows(decided: list[Decided]) -> list[SideWrite]:
-            if not any(isinstance(event, ev.Released) for event in decided[0].events):
+            released = next((event for event in decided[0].events if isinstance(event, ev.Released)), None)
+            if released is None:
                 raise NotOurs
+            job_record.add_usage(job, released.total or released.usage)
             return [*side, *gone, job_record.write(self.id, job)]
 
         gate.decide([release, *commands], durable=True, side=rows)
@@ -308,7 +314,13 @@ class _JobRun(AgentRun):
     """The agent of a job. Its slot is released together with the job's next state."""
 
     def __init__(
-        self, attempt: Attempt, command: list[str], session: SessionResume | None, credential: HeldCredential
+        self,
+        attempt: Attempt,
+        command: list[str],
+        session: SessionResume | None,
+        credential: HeldCredential,
+        began_wall_ms: int,
+        pid: int,
     ) -> None:
         spec = attempt.spec
         super().__init__(
@@ -320,6 +332,10 @@ class _JobRun(AgentRun):
             patience_s=attempt._gate.settings.patience_ms / 1000,
             read=True,
             credential=credential,
+            began_wall_ms=began_wall_ms,
+            pid=pid,
+            environ={**os.environ, **spec.variables_to_set()},
+            folder=spec.folder_to_enter(),
             say=attempt._say,
             session=session,
         )

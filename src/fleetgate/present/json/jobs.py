@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from fleetgate.present.json.state import Range, ReasonShape, Time
+from fleetgate.present.json.usage import SpentShape
 
 
 class SubmittedShape(Struct):
@@ -21,6 +22,14 @@ class SubmittedShape(Struct):
     new: bool
     of: int | None  # how many have a position for `pool`
     pool: str | None
+
+
+class AttemptShape(Struct):
+    """The usage of one attempt of a job."""
+
+    attempt: int
+    model: str | None
+    usage: SpentShape | None
 
 
 class JobShape(Struct):
@@ -62,6 +71,8 @@ class JobShape(Struct):
     ending: bool
     of: int | None
     pool: str | None
+    usage: SpentShape | None  # by all attempts so far; null: not known
+    attempts: list[AttemptShape]  # the usage of each of the last attempts that have ended
 
 
 class JobFilter(Struct, frozen=True):

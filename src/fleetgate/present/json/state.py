@@ -10,6 +10,7 @@ from fleetgate.core import entities
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.views.pool_and_lease_views import Capacity, LeaseView, PoolView, TicketView, UpstreamView
 from fleetgate.gate.liveness import process_identity
+from fleetgate.present.json.usage import SpentShape, budget_amount, usage_json
 from fleetgate.present.log_time import LogTimes
 
 Time = Annotated[str, Meta(description="RFC 3339, in UTC", extra_json_schema={"format": "date-time"})]
@@ -35,6 +36,8 @@ class ReasonShape(Struct):
     limit: int | None
     model: str | None
     cause: str | None
+    budget: str | None = None
+    left: float | None = None  # of that budget; usd: dollars
 
 
 class UpstreamShape(Struct):
@@ -151,6 +154,7 @@ class LeaseShape(Struct):
     role: str | None
     client: str | None
     renew_by: Time | None
+    usage: SpentShape | None  # so far; null: nothing is known yet
 
 
 class CapacityShape(Struct):
@@ -270,6 +274,7 @@ def lease_json(view: LeaseView, moments: LogTimes) -> LeaseShape:
         role=ticket.role or None,
         client=ticket.client or None,
         renew_by=moments.utc(ticket.renew_by),
+        usage=usage_json(lease.spent),
     )
 
 
@@ -296,6 +301,8 @@ def reason_json(reason: entities.Reason, moments: LogTimes) -> ReasonShape:
         limit=reason.limit,
         model=reason.model or None,
         cause=reason.cause or None,
+        budget=reason.budget or None,
+        left=None if reason.left is None else budget_amount(reason.budget, reason.left),
     )
 
 

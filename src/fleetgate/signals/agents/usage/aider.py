@@ -12,7 +12,7 @@ from msgspec import Struct
 from fleetgate.signals.agents.agent import decode
 from fleetgate.signals.agents.settings_files import folders_up
 from fleetgate.signals.agents.usage.records import AgentStart, UsageRecords, wall_ms
-from fleetgate.signals.agents.usage.reports import ModelUsage, UsageReport, count, field, usage_of
+from fleetgate.signals.agents.usage.reports import ModelUsage, RecordedUsage, count, field, usage_of
 
 # `Tokens: 4.1k sent, 2.0k cache write, 1.0k cache hit, 1.2k received. Cost: $0.02 message, $0.05 session.`
 _SPENT = (
@@ -36,13 +36,13 @@ class AiderUsage(UsageRecords):
     record_marks = (b"> Tokens: ", b"# aider chat started at ", b'"message_send"')
     reports_in_text = True
 
-    def reported(self, line: bytes, resumed: bool) -> UsageReport | None:
+    def reported(self, line: bytes, resumed: bool) -> RecordedUsage | None:
         found = re.match(_SPENT, line)
         if found is None:
             return None
         sent, written, read, received = (_tokens(each) for each in found.groups()[:4])
         dollars = None if found[5] is None else float(found[5])
-        return UsageReport(
+        return RecordedUsage(
             (ModelUsage("", usage_of(max(sent - written - read, 0), read, written, received, dollars=dollars)),)
         )
 
@@ -62,11 +62,11 @@ class AiderUsage(UsageRecords):
         places = (f"{place}/{_HISTORY}" for place in folders_up(start.folder))
         yield from [path for path in places if os.path.isfile(path)][:1]
 
-    def recorded(self, line: bytes) -> UsageReport | None:
+    def recorded(self, line: bytes) -> RecordedUsage | None:
         """The history has the time only where a chat begins, to the second."""
         if began := re.match(_CHAT, line):
             at = wall_ms(began[1].decode())
-            return None if at is None else UsageReport(at_ms=at + 999)
+            return None if at is None else RecordedUsage(at_ms=at + 999)
         if line.startswith(b"> "):
             return self.reported(line, False)
         found = decode(line, _Logged)
@@ -76,7 +76,7 @@ class AiderUsage(UsageRecords):
         used = usage_of(
             field(told, "prompt_tokens"), 0, 0, field(told, "completion_tokens"), dollars=field(told, "cost")
         )
-        return UsageReport((ModelUsage("", used),), at_ms=count(found.time) * 1000 + 999)
+        return RecordedUsage((ModelUsage("", used),), at_ms=count(found.time) * 1000 + 999)
 
 
 def _tokens(said: bytes | None) -> int:

@@ -14,7 +14,7 @@ from fleetgate.core.usage import Usage
 from fleetgate.signals.agents.agent import decode, session_id, text_of, type_of
 from fleetgate.signals.agents.settings_files import as_object, read_text
 from fleetgate.signals.agents.usage.records import AgentStart, UsageRecords, names_in, wall_ms, written_since
-from fleetgate.signals.agents.usage.reports import ModelUsage, UsageReport, field, usage_of
+from fleetgate.signals.agents.usage.reports import ModelUsage, RecordedUsage, field, usage_of
 
 _MODEL_COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens", "outputTokens")
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
@@ -49,7 +49,7 @@ class ClaudeUsage(UsageRecords):
     marks = (b'"type":"result"',)
     record_marks = (b'"usage":{', b'"cost-state"')
 
-    def reported(self, line: bytes, resumed: bool) -> UsageReport | None:
+    def reported(self, line: bytes, resumed: bool) -> RecordedUsage | None:
         """By its result. `modelUsage` is all that the session has used, also before it was resumed."""
         if line[:1] == b"[":
             results = [each for each in decode(line, list[_Result]) or [] if each.type == "result"]
@@ -59,12 +59,12 @@ class ClaudeUsage(UsageRecords):
         if found is None:
             return None
         if isinstance(found.since, dict):
-            return UsageReport(_by_model(found.since, found.num_turns), id=text_of(found.uuid))
+            return RecordedUsage(_by_model(found.since, found.num_turns), id=text_of(found.uuid))
         models = found.models if isinstance(found.models, dict) else {}
         if models and not resumed:
-            return UsageReport(_by_model(models, found.num_turns), is_total=True)
+            return RecordedUsage(_by_model(models, found.num_turns), is_total=True)
         model = next(iter(models)) if len(models) == 1 else ""
-        return UsageReport((ModelUsage(model, _usage(found.usage, found.num_turns)),), id=text_of(found.uuid))
+        return RecordedUsage((ModelUsage(model, _usage(found.usage, found.num_turns)),), id=text_of(found.uuid))
 
     def files(self, start: AgentStart) -> Iterator[str]:
         """Of each session, its helpers' transcripts and then its own, which may have a total of them all."""
@@ -80,11 +80,11 @@ class ClaudeUsage(UsageRecords):
             yield from (os.path.join(helpers, name) for name in names_in(helpers) if name.endswith(".jsonl"))
             yield os.path.join(place, f"{session}.jsonl")
 
-    def recorded(self, line: bytes) -> UsageReport | None:
+    def recorded(self, line: bytes) -> RecordedUsage | None:
         """Of a transcript: its answers, each in several lines, and at its end what it used in all."""
         if b'"cost-state"' in line and type_of(line) == b"cost-state":
             found = decode(line, _Result)
-            return UsageReport(_by_model(found.models, 0), is_total=True) if found is not None else None
+            return RecordedUsage(_by_model(found.models, 0), is_total=True) if found is not None else None
         answered = decode(line, _Answered)
         if answered is None or answered.type != "assistant" or answered.message is None:
             return None
@@ -92,7 +92,7 @@ class ClaudeUsage(UsageRecords):
         if answer.model == "<synthetic>" or not isinstance(answer.usage, dict):
             return None
         part = ModelUsage(text_of(answer.model), _usage(answer.usage, 1))
-        return UsageReport((part,), text_of(answer.id), at_ms=wall_ms(answered.timestamp))
+        return RecordedUsage((part,), text_of(answer.id), at_ms=wall_ms(answered.timestamp))
 
     def session_of(self, environ: Mapping[str, str], pid: int) -> str:
         root = self.agent.own_folder(environ, "CLAUDE_CONFIG_DIR", ".claude")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from fleetgate.core.usage import Usage
 from fleetgate.signals.agents.agent import decode, text_of, type_of
 from fleetgate.signals.agents.usage.records import AgentStart, UsageRecords, wall_ms, written_since
-from fleetgate.signals.agents.usage.reports import ModelUsage, UsageReport, count, field, usage_of
+from fleetgate.signals.agents.usage.reports import ModelUsage, RecordedUsage, count, field, usage_of
 
 _MOST_FOLDERS = 2000  # one for each day
 
@@ -39,12 +39,12 @@ class CodexUsage(UsageRecords):
     record_marks = (b'"token_count"', b'"turn_context"')
     reports_cost = False
 
-    def reported(self, line: bytes, resumed: bool) -> UsageReport | None:
+    def reported(self, line: bytes, resumed: bool) -> RecordedUsage | None:
         """`turn.completed` has all that the session has used: of a resumed one, that is too much."""
         found = decode(line, _Turn) if type_of(line) == b"turn.completed" and not resumed else None
         if found is None or not isinstance(found.usage, dict):
             return None
-        return UsageReport((ModelUsage("", _usage(found.usage)),), is_total=True)
+        return RecordedUsage((ModelUsage("", _usage(found.usage)),), is_total=True)
 
     def prefers_files(self, args: Sequence[str]) -> bool:
         return True
@@ -63,7 +63,7 @@ class CodexUsage(UsageRecords):
             if number >= _MOST_FOLDERS:
                 return
 
-    def recorded(self, line: bytes) -> UsageReport | None:
+    def recorded(self, line: bytes) -> RecordedUsage | None:
         """`token_count`, which may be written again: after each call the total is another one."""
         found = decode(line, _CountRecord)
         payload = found.payload if found is not None else None
@@ -71,12 +71,12 @@ class CodexUsage(UsageRecords):
             return None
         at = wall_ms(found.timestamp)
         if found.type == "turn_context":
-            return UsageReport(model=text_of(payload.model), at_ms=at)
+            return RecordedUsage(model=text_of(payload.model), at_ms=at)
         last, total = field(payload.info, "last_token_usage"), field(payload.info, "total_token_usage")
         if found.type != "event_msg" or payload.type != "token_count" or not isinstance(last, dict):
             return None
         state = [count(field(total, name)) for name in ("input_tokens", "output_tokens")]
-        return UsageReport((ModelUsage("", _usage(last)),), f"{state}", at_ms=at)
+        return RecordedUsage((ModelUsage("", _usage(last)),), f"{state}", at_ms=at)
 
 
 def _usage(told: Any) -> Usage:

@@ -12,7 +12,7 @@ from fleetgate.core.usage import Usage
 from fleetgate.signals.agents.agent import decode, text_of, type_of
 from fleetgate.signals.agents.settings_files import as_object, read_text
 from fleetgate.signals.agents.usage.records import AgentStart, UsageRecords, names_in, wall_ms, written_since
-from fleetgate.signals.agents.usage.reports import ModelUsage, UsageReport, count, field, usage_of
+from fleetgate.signals.agents.usage.reports import ModelUsage, RecordedUsage, count, field, usage_of
 
 
 class _Stats(Struct):
@@ -34,7 +34,7 @@ class GeminiUsage(UsageRecords):
     record_marks = (b'"tokens":{',)
     reports_cost = False
 
-    def reported(self, line: bytes, resumed: bool) -> UsageReport | None:
+    def reported(self, line: bytes, resumed: bool) -> RecordedUsage | None:
         """By the stats of its result, which do not tell how many calls there were: one for each model at least."""
         found = decode(line, _Stats) if type_of(line) == b"result" else None
         models = field(found.stats, "models") if found is not None else None
@@ -46,9 +46,9 @@ class GeminiUsage(UsageRecords):
             # The total has the tokens of its thoughts, too.
             output = max(count(field(told, "total_tokens")) - prompt, count(field(told, "output_tokens")))
             parts.append(ModelUsage(text_of(model), usage_of(max(prompt - cached, 0), cached, 0, output)))
-        return UsageReport(tuple(parts), is_total=True)
+        return RecordedUsage(tuple(parts), is_total=True)
 
-    def reported_at_end(self, end: bytes) -> UsageReport | None:
+    def reported_at_end(self, end: bytes) -> RecordedUsage | None:
         """By the stats of the one object, the last member of it."""
         start = end.rfind(b'\n  "stats": {')
         found = decode(b"{" + end[start:].strip(), _Stats) if start >= 0 else None
@@ -59,7 +59,7 @@ class GeminiUsage(UsageRecords):
         for model, told in models.items():
             calls = count(field(told, "api", "totalRequests")) - count(field(told, "api", "totalErrors"))
             parts.append(ModelUsage(text_of(model), _usage(field(told, "tokens"), "prompt", "candidates", calls)))
-        return UsageReport(tuple(parts), is_total=True)
+        return RecordedUsage(tuple(parts), is_total=True)
 
     def files(self, start: AgentStart) -> Iterator[str]:
         """Of one session of this folder; what the folder is called, a file of its own says."""
@@ -74,12 +74,12 @@ class GeminiUsage(UsageRecords):
         written = [path for path in written_since(files, start.since_wall_ms) if not ends or path.endswith(ends)]
         yield from written if len(written) == 1 else ()
 
-    def recorded(self, line: bytes) -> UsageReport | None:
+    def recorded(self, line: bytes) -> RecordedUsage | None:
         found = decode(line, _Answered)
         if found is None or found.type != "gemini" or not isinstance(found.tokens, dict):
             return None
         part = ModelUsage(text_of(found.model), _usage(found.tokens, "input", "output", 1))
-        return UsageReport((part,), text_of(found.id), at_ms=wall_ms(found.timestamp))
+        return RecordedUsage((part,), text_of(found.id), at_ms=wall_ms(found.timestamp))
 
 
 def _usage(told: Any, prompt: str, answer: str, calls: int) -> Usage:

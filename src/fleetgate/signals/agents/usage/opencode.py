@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from fleetgate.signals.agents.agent import decode, text_of, type_of
 from fleetgate.signals.agents.usage.records import AgentStart, UsageRecords
-from fleetgate.signals.agents.usage.reports import ModelUsage, UsageReport, count, field, usage_of
+from fleetgate.signals.agents.usage.reports import ModelUsage, RecordedUsage, count, field, usage_of
 
 # The sessions of a run with those of its helpers, and the end of each of their steps since then.
 _SESSIONS = "SELECT id FROM session WHERE parent_id IS NULL AND directory = ? AND time_updated >= ? LIMIT 2"
@@ -47,7 +47,7 @@ class _Message(Struct):
 class OpenCodeUsage(UsageRecords):
     marks = (b'"step_finish"', b'"step-finish"')
 
-    def reported(self, line: bytes, resumed: bool) -> UsageReport | None:
+    def reported(self, line: bytes, resumed: bool) -> RecordedUsage | None:
         if type_of(line) not in (b"step_finish", b"step-finish"):
             return None
         found = decode(line, _StepRecord)
@@ -56,7 +56,7 @@ class OpenCodeUsage(UsageRecords):
     def prefers_files(self, args: Sequence[str]) -> bool:
         return True
 
-    def kept(self, start: AgentStart) -> list[UsageReport]:
+    def kept(self, start: AgentStart) -> list[RecordedUsage]:
         """By its database, which also has the steps of its helpers, and the model of each."""
         home = start.environ.get("HOME", "")
         own = start.environ.get("XDG_DATA_HOME") or (f"{home}/.local/share" if home.startswith("/") else "")
@@ -73,7 +73,7 @@ class OpenCodeUsage(UsageRecords):
             return []
 
 
-def _steps(database: sqlite3.Connection, start: AgentStart) -> list[UsageReport]:
+def _steps(database: sqlite3.Connection, start: AgentStart) -> list[RecordedUsage]:
     sessions = list(start.sessions)
     if not sessions:
         rows = database.execute(_SESSIONS, (start.folder, start.since_wall_ms)).fetchall()
@@ -88,7 +88,7 @@ def _steps(database: sqlite3.Connection, start: AgentStart) -> list[UsageReport]
     return found
 
 
-def _step(step: _Step, model: str, at: int | None) -> UsageReport | None:
+def _step(step: _Step, model: str, at: int | None) -> RecordedUsage | None:
     """Of some versions, its output includes the tokens of its reasoning; the total tells."""
     told = step.tokens
     if step.type != "step-finish" or not isinstance(told, dict):
@@ -98,7 +98,7 @@ def _step(step: _Step, model: str, at: int | None) -> UsageReport | None:
     rest = count(field(told, "total")) - given - read - written
     output = min(max(rest, spoken), spoken + thought) if "total" in told else spoken + thought
     used = usage_of(given, read, written, output, dollars=step.cost)
-    return UsageReport((ModelUsage(model.strip("/"), used),), text_of(step.id), at_ms=at)
+    return RecordedUsage((ModelUsage(model.strip("/"), used),), text_of(step.id), at_ms=at)
 
 
 RECORDS = OpenCodeUsage

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from fleetgate.signals.agents.agent import Agent
-from fleetgate.signals.agents.usage.reports import UsageReport
+from fleetgate.signals.agents.usage.reports import RecordedUsage
 
 
 class AgentStart(Struct, frozen=True):
@@ -33,11 +33,11 @@ class UsageRecords:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
 
-    def reported(self, line: bytes, resumed: bool) -> UsageReport | None:
+    def reported(self, line: bytes, resumed: bool) -> RecordedUsage | None:
         """The usage that a line of stdout reports. `resumed`: the run resumes a session."""
         return None
 
-    def reported_at_end(self, end: bytes) -> UsageReport | None:
+    def reported_at_end(self, end: bytes) -> RecordedUsage | None:
         """The usage that the end of stdout reports, where that is not one line."""
         return None
 
@@ -49,11 +49,11 @@ class UsageRecords:
         """The session files of a run; none where it is not certain which they are."""
         return iter(())
 
-    def recorded(self, line: bytes) -> UsageReport | None:
+    def recorded(self, line: bytes) -> RecordedUsage | None:
         """The usage that a line of such a file reports."""
         return None
 
-    def kept(self, start: AgentStart) -> list[UsageReport]:
+    def kept(self, start: AgentStart) -> list[RecordedUsage]:
         """The same of an agent that keeps its sessions in another way."""
         return []
 

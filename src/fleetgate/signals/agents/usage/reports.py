@@ -31,7 +31,7 @@ class ModelUsage(NamedTuple):
     usage: Usage
 
 
-class UsageReport(Struct, frozen=True):
+class RecordedUsage(Struct, frozen=True):
     """One report."""
 
     parts: tuple[ModelUsage, ...] = ()
@@ -41,7 +41,7 @@ class UsageReport(Struct, frozen=True):
     at_ms: int | None = None  # wall time; None: as the record before it
 
 
-class UsageSum:
+class RecordSum:
     """The sum of the reports of one run."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class UsageSum:
         self._model = ""
         self._found = False
 
-    def pass_over(self, report: UsageReport) -> None:
+    def pass_over(self, report: RecordedUsage) -> None:
         """Take a report from before the run."""
         self._model = report.model or self._model
         if report.is_total:
@@ -60,7 +60,7 @@ class UsageSum:
         elif report.id and len(self._before) < _MOST_IDS:
             self._before[report.id] = None
 
-    def add(self, report: UsageReport) -> None:
+    def add(self, report: RecordedUsage) -> None:
         """Take a report of the run."""
         self._model = report.model or self._model
         if report.is_total:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 
 from fleetgate.signals.agents.usage.records import AgentStart, UsageRecords
-from fleetgate.signals.agents.usage.reports import ModelUsage, UsageReport, UsageSum
+from fleetgate.signals.agents.usage.reports import ModelUsage, RecordedUsage, RecordSum
 from fleetgate.signals.output_buffers import MarkedLines
 
 _MOST_BYTES = 64 << 20  # of the end of a file
@@ -22,7 +22,7 @@ _MOST_FILES = 500  # of one run: a session may have a file for each of its helpe
 
 def usage_since(records: UsageRecords, start: AgentStart) -> list[ModelUsage] | None:
     """What each model used since the start, by the agent's own records; None where they do not tell."""
-    total = UsageSum()
+    total = RecordSum()
     for report in records.kept(start) or _from_files(records, start):
         if report.at_ms is not None and report.at_ms >= start.since_wall_ms:
             total.add(report)
@@ -31,7 +31,7 @@ def usage_since(records: UsageRecords, start: AgentStart) -> list[ModelUsage] | 
     return total.by_model()
 
 
-def _from_files(records: UsageRecords, start: AgentStart) -> Iterator[UsageReport]:
+def _from_files(records: UsageRecords, start: AgentStart) -> Iterator[RecordedUsage]:
     """The reports in the files of the run, each with the time of its record or of the one before it."""
     for number, path in enumerate(records.files(start)):
         if number >= _MOST_FILES:
@@ -42,7 +42,7 @@ def _from_files(records: UsageRecords, start: AgentStart) -> Iterator[UsageRepor
             if report is None:
                 continue
             at = at if report.at_ms is None else report.at_ms
-            yield UsageReport(report.parts, report.id, report.is_total, report.model, at)
+            yield RecordedUsage(report.parts, report.id, report.is_total, report.model, at)
 
 
 def _marked_lines(path: str, marks: tuple[bytes, ...], since_wall_ms: int) -> Iterator[bytes]:

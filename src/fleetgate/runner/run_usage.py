@@ -1,0 +1,102 @@
+"""The usage of one run, by the agent's own records (rules U2, U3).
+
+What the agent prints counts, or what it keeps of its session, whichever knows more. A cost that it does not report is
+computed from the prices of its models. Where nothing is known, nothing is said.
+
+The rule: records that cannot be read never disturb the run.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from fleetgate.signals.agents.detect import find_program
+from fleetgate.signals.agents.usage import records_of
+from fleetgate.signals.agents.usage.records import AgentStart
+from fleetgate.signals.agents.usage.reports import ModelUsage, total_of
+from fleetgate.signals.agents.usage.session_files import usage_since
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fleetgate.core.usage import Usage
+    from fleetgate.prices import ConfiguredPrice
+    from fleetgate.signals.agents.agent import Agent
+    from fleetgate.signals.classify_process import Reader
+
+_MOST_SESSIONS = 20  # of one run: on a terminal, its user may begin another
+
+
+class RunUsage:
+    """Finds out what one agent used. `pid` is its process, `model` that of its slot."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        argv: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        folder: str,
+        began_wall_ms: int,
+        pid: int,
+        model: str,
+        prices: Sequence[ConfiguredPrice],
+    ) -> None:
+        name, at = find_program(argv)
+        args = argv[at + 1 :] if name == agent.name else argv[1:]
+        self._start = AgentStart(tuple(args), environ, folder, began_wall_ms)
+        self._agent = agent
+        self._records = records_of(agent)
+        self._pid = pid
+        self._model = model
+        self._prices = prices
+        self._sessions: dict[str, None] = {}
+        self._needs_prices = not self._records.reports_cost
+
+    def look(self) -> None:
+        """Now and then, while the agent runs: which session is it? What it costs will be asked for at the end."""
+        try:
+            session = self._records.session_of(self._start.environ, self._pid)
+        except Exception:
+            return
+        if session and len(self._sessions) < _MOST_SESSIONS:
+            self._sessions[session] = None
+        if self._needs_prices:
+            from fleetgate.prices import load_in_background
+
+            self._needs_prices = False
+            load_in_background()
+
+    def find(self, reader: Reader | None, resumed: str = "") -> Usage | None:
+        """What the agent used, now that it has ended; None where its records do not tell. `resumed`: its session."""
+        try:
+            parts = self._parts(reader, resumed)
+            return None if parts is None else total_of([self._priced(part) for part in parts])
+        except Exception:
+            return None
+
+    def _parts(self, reader: Reader | None, resumed: str) -> list[ModelUsage] | None:
+        printed = reader.used() if reader is not None else None
+        if printed is not None and not self._records.prefers_files(self._start.args):
+            return printed
+        named = (reader.session if reader is not None else "") or resumed
+        sessions = (*self._sessions, *((named,) if named and named not in self._sessions else ()))
+        kept = usage_since(self._records, replace(self._start, sessions=sessions))
+        return printed if kept is None else kept
+
+    def _priced(self, part: ModelUsage) -> ModelUsage:
+        usage = part.usage
+        if usage.cost is not None or not usage.tokens:
+            return part
+        from fleetgate.prices import price_of
+
+        price = price_of(self._full_name(part.model), self._prices)
+        return part if price is None else ModelUsage(part.model, replace(usage, cost=price.cost(usage)))
+
+    def _full_name(self, model: str) -> str:
+        """`provider/model`; a bare name is of the slot's provider, or of the only one that the agent knows."""
+        if not model:
+            return self._model
+        provider = self._model.partition("/")[0] or self._agent.provider
+        return model if "/" in model else f"{provider}/{model}"
