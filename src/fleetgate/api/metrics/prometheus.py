@@ -15,13 +15,18 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 
+from fleetgate.api.metrics.usage_counters import UsageCounters
 from fleetgate.core import events as ev
+from fleetgate.core.entities import Lease
 from fleetgate.core.state.state import State
+from fleetgate.core.views.budget_views import BudgetView, budget_views
 from fleetgate.core.views.pool_and_lease_views import PoolView, pool_views
 from fleetgate.gate.serving.service_gate import ServiceGate
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 LAG_EVERY_S = 1.0
+MOST_BUDGETS = 500  # each project may have its own
+BUDGET_GAUGES = ("fleetgate_budget_used", "fleetgate_budget_reserved", "fleetgate_budget_amount")
 BUCKETS = {
     "fleetgate_wait_seconds": (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0),
     "fleetgate_hold_seconds": (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0),
@@ -39,6 +44,9 @@ LABELS = {
     "fleetgate_reclaims_total": ("cause",),
     "fleetgate_wait_seconds": ("kind",),
     "fleetgate_hold_seconds": ("kind",),
+    "fleetgate_usage_calls_total": ("project", "model", "source"),
+    "fleetgate_usage_tokens_total": ("project", "model", "type"),
+    "fleetgate_usage_cost_dollars_total": ("project", "model"),
 }
 
 # Name -> type and help.
@@ -63,6 +71,12 @@ METRICS: dict[str, tuple[str, str]] = {
     "fleetgate_reclaims_total": ("counter", "Leases taken back, by cause."),
     "fleetgate_wait_seconds": ("histogram", "How long requests waited in the queue before they got a slot, by kind."),
     "fleetgate_hold_seconds": ("histogram", "How long slots were held, by kind."),
+    "fleetgate_usage_calls_total": ("counter", "Model calls, by project, model and source of their numbers."),
+    "fleetgate_usage_tokens_total": ("counter", "Tokens, by project, model and type."),
+    "fleetgate_usage_cost_dollars_total": ("counter", "Cost in dollars, as far as it is known, by project and model."),
+    "fleetgate_budget_used": ("gauge", "What is used of a rate or budget, in its unit (usd: dollars)."),
+    "fleetgate_budget_reserved": ("gauge", "What is reserved for running calls and agents, in the unit of the budget."),
+    "fleetgate_budget_amount": ("gauge", "What a rate or budget allows per period, in its unit."),
     "fleetgate_log_commits_total": ("counter", "Transactions of this service with commands in them."),
     "fleetgate_log_batch_size": ("histogram", "Commands that shared one transaction of this service."),
     "fleetgate_log_seq": ("gauge", "The sequence number of the log's last event."),
@@ -94,9 +108,19 @@ class Counters:
                 self._counters[name] = Counter(name, text, labels, registry=self._registry)
             elif kind == "histogram":
                 self._histograms[name] = Histogram(name, text, labels, buckets=BUCKETS[name], registry=self._registry)
+        self._usage = UsageCounters(
+            self._counters["fleetgate_usage_calls_total"],
+            self._counters["fleetgate_usage_tokens_total"],
+            self._counters["fleetgate_usage_cost_dollars_total"],
+            self._lease,
+        )
         self._batches = self._histograms["fleetgate_log_batch_size"]
         self._commits = self._counters["fleetgate_log_commits_total"]
         self._lags = self._histograms["fleetgate_event_loop_lag_seconds"]
+
+    def _lease(self, ident: str) -> Lease | None:
+        engine = self._gate.core.replica.loaded
+        return None if engine is None else engine.state.leases.get(ident)
 
     def complain(self, text: str) -> None:
         """Write a message for the operator."""
@@ -122,8 +146,11 @@ class Counters:
             self._histograms["fleetgate_wait_seconds"].labels(kind).observe(event.waited_ms / 1000)
         elif isinstance(event, ev.Released):
             self._kinds.pop(event.id, None)
+            self._usage.ended(event)
             self._count("fleetgate_releases_total", event.kind, event.outcome)
             self._histograms["fleetgate_hold_seconds"].labels(event.kind).observe(event.held_ms / 1000)
+        elif isinstance(event, ev.Settled):
+            self._usage.settled(event)
         elif isinstance(event, ev.Queued):
             self._kinds[event.ticket.id] = event.ticket.spec.kind
             self._count("fleetgate_queued_total", event.reason.code)
@@ -131,6 +158,7 @@ class Counters:
             self._count("fleetgate_deferrals_total", event.reason.code)
         elif isinstance(event, ev.Reclaimed):
             self._kinds.pop(event.id, None)
+            self._usage.ended(event)
             self._count("fleetgate_reclaims_total", event.cause)
             self._histograms["fleetgate_hold_seconds"].labels(event.kind).observe(event.held_ms / 1000)
         elif isinstance(event, ev.Cancelled | ev.Expired | ev.Dropped):
@@ -168,7 +196,15 @@ class Counters:
             for name, value in _of_pool(view).items():
                 if value is not None:
                     samples.setdefault(name, []).append(((view.pool, view.kind), value))
-        names = {"fleetgate_backoffs": ("reason",), "fleetgate_info": ("version",), **dict.fromkeys(single, ())}
+        for budget in budget_views(state, self._gate.now())[:MOST_BUDGETS]:
+            for name, amount in _of_budget(budget).items():
+                samples.setdefault(name, []).append(((budget.name, budget.unit), amount))
+        names = {
+            "fleetgate_backoffs": ("reason",),
+            "fleetgate_info": ("version",),
+            **dict.fromkeys(single, ()),
+            **dict.fromkeys(BUDGET_GAUGES, ("budget", "unit")),
+        }
         self._gauges = []
         for name, values in samples.items():
             gauge = GaugeMetricFamily(name, METRICS[name][1], labels=names.get(name, ("pool", "kind")))
@@ -177,6 +213,11 @@ class Counters:
             self._gauges.append(gauge)
         text: str = generate_latest(self._registry).decode()
         return text
+
+
+def _of_budget(view: BudgetView) -> dict[str, float]:
+    parts = 1_000_000 if view.unit == "usd" else 1
+    return dict(zip(BUDGET_GAUGES, (view.used / parts, view.reserved / parts, view.amount / parts), strict=True))
 
 
 def _of_pool(view: PoolView) -> dict[str, int | None]:
