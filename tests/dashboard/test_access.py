@@ -112,20 +112,20 @@ def test_D1_axe_finds_nothing_serious(server: Server, open_page: Opened, axe: st
     page = open_page()
     page.emulate_media(color_scheme=scheme)
     expect(page.locator(".banner.warn")).to_be_visible()
-    assert _violations(page, axe) == []
+    assert violations(page, axe) == []
     page.locator("#queue-list .command").first.click()
-    assert _violations(page, axe) == []
+    assert violations(page, axe) == []
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
-    assert _violations(page, axe) == []
+    assert violations(page, axe) == []
     page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("button", name="Move to the front").first.click()
     expect(page.locator(".toast")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
-    assert _violations(page, axe) == []
+    assert violations(page, axe) == []
 
 
-def _violations(page: Page, axe: str) -> list[str]:
+def violations(page: Page, axe: str) -> list[str]:
     """By the browser's own door: the page's policy lets no script in."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(f"() => {{ {axe} }}")
@@ -155,7 +155,7 @@ TOO_WIDE = """() => [document.documentElement, ...document.querySelectorAll("dia
   .filter((node) => node.scrollWidth > node.clientWidth).map((node) => `${node.tagName} ${node.scrollWidth}`)"""
 
 
-def _check_widths(page: Page, *widths: int) -> None:
+def check_widths(page: Page, *widths: int) -> None:
     for name, style in FONTS.items():
         page.evaluate(USE_STYLE, style)
         for width in widths:
@@ -168,7 +168,7 @@ def test_D1_nothing_is_wider_than_the_screen_with_any_fonts(server: Server, open
     fleet.trouble(server)
     page = open_page()
     expect(page.locator("#queue-list tbody tr")).to_have_count(25)
-    _check_widths(page, 320, 390, 768, 1181)
+    check_widths(page, 320, 390, 768, 1181)
     expect(page.locator("#queue-list tbody tr")).to_have_count(25)
 
 
@@ -180,11 +180,11 @@ def test_D1_no_dialog_is_wider_than_a_phone_with_any_fonts(server: Server, open_
     expect(page.locator("#queue-list thead")).to_be_hidden()
     page.locator("#queue-list .command").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("Reason")
-    _check_widths(page, 320)
+    check_widths(page, 320)
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    _check_widths(page, 320)
+    check_widths(page, 320)
 
 
 def test_D1_the_page_of_the_api_is_not_wider_than_the_screen(server: Server, context: BrowserContext) -> None:

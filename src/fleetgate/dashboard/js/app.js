@@ -2,14 +2,18 @@
 import { get } from "./api.js";
 import { setUpBackoffs, tickBackoffs } from "./backoffs.js";
 import * as banners from "./banners.js";
+import { setUpBudgets } from "./budgets/page.js";
+import { budgetsReader } from "./budgets/reading.js";
 import { setUpChart } from "./chart.js";
 import { tick } from "./clock.js";
 import { remember, setUpEvents } from "./events.js";
+import { setUpJobLinks } from "./job_details.js";
 import { calmJobs, pokeJobs } from "./job_reading.js";
 import { setUpJobs } from "./jobs.js";
 import { setUpKeys } from "./keys.js";
 import { setUpLeases } from "./leases.js";
 import { setUpQueue } from "./queue.js";
+import { setUpPages } from "./pages.js";
 import { setUpPools } from "./pools.js";
 import { calmly, poke, readNow } from "./refresh.js";
 import { readSeries } from "./series.js";
@@ -18,13 +22,22 @@ import { setUpSession } from "./sign_in.js";
 import { Stream } from "./stream.js";
 import { drawPlace, setUpSummary } from "./summary.js";
 import { setUpTheme } from "./theme.js";
+import { setUpUsage } from "./usage/page.js";
+import { runsReader, usageReader } from "./usage/reading.js";
 import { setUpWelcome } from "./welcome.js";
+
+const readers = [usageReader, runsReader, budgetsReader];
+/** Something changed: read what is on the screen. */
+function pokeAll() {
+  poke();
+  pokeJobs();
+  for (const reader of readers) reader.poke();
+}
 
 const stream = new Stream({
   onEvent(event) {
     update({ events: remember(store.events, event) });
-    poke();
-    pokeJobs();
+    pokeAll();
   },
   onNotice(type, data) {
     if (type === "trouble") update({ trouble: data.text });
@@ -34,13 +47,11 @@ const stream = new Stream({
     const before = store.connection;
     const lostAt = state === "live" ? 0 : before.state === "live" ? Date.now() : before.lostAt;
     update({ connection: { state, retryAt, lostAt } });
-    if (state !== "live") return;
-    poke();
-    pokeJobs();
+    if (state === "live") pokeAll();
   },
 });
 
-for (const setUp of [setUpTheme, setUpKeys, setUpSummary, setUpChart, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents, setUpWelcome]) {
+for (const setUp of [setUpTheme, setUpKeys, setUpPages, setUpSummary, setUpChart, setUpPools, setUpQueue, setUpJobs, setUpJobLinks, setUpLeases, setUpBackoffs, setUpEvents, setUpUsage, setUpBudgets, setUpWelcome]) {
   setUp();
 }
 banners.setUpBanners(() => stream.retryNow());
@@ -49,6 +60,7 @@ tick(() => {
   if (store.connection.state === "live") {
     calmly();
     calmJobs();
+    for (const reader of readers) reader.calm();
   } else {
     banners.draw();
     drawPlace();
@@ -57,8 +69,7 @@ tick(() => {
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;
   stream.retryNow();
-  poke();
-  pokeJobs();
+  pokeAll();
   readSeries(true);
 });
 

@@ -1,7 +1,11 @@
 // The banners at the top: connection lost, store trouble, read-only, and notices about pools.
 import * as actions from "./actions.js";
+import { standing } from "./budgets/reading.js";
+import { now } from "./clock.js";
 import { attr, byId, h, reconcile, show, text } from "./dom.js";
+import { duration, some } from "./format.js";
 import { icon } from "./icons.js";
+import { goTo } from "./pages.js";
 import { mayChange, onChange, poolKey, store } from "./store.js";
 
 const BLINK_MS = 900; // a stream that is back within this time is not mentioned
@@ -11,7 +15,7 @@ let retryNow = () => {};
 
 export function setUpBanners(retry) {
   retryNow = retry;
-  onChange(["pools", "session", "connection", "trouble", "phase"], draw);
+  onChange(["pools", "session", "connection", "trouble", "phase", "budgets", "route"], draw);
 }
 
 /** Draw the banners with the countdown; called every second. */
@@ -43,6 +47,15 @@ export function draw() {
       button: mayChange() ? `Restore ${pool.auto_reduced_from}` : "", label: `Restore ${pool.auto_reduced_from} as the limit of ${pool.pool}`,
       act: () => actions.restore(pool),
     });
+  }
+  if (store.route.page === "fleet") {
+    for (const budget of store.budgets.list.filter((each) => !each.rate && each.waiting && standing(each) === "empty")) {
+      const resets = budget.resets_at ? ` It resets in ${duration(Date.parse(budget.resets_at) - now())}.` : "";
+      banners.push({
+        key: `budget ${budget.name}`, tone: "warn", icon: "warn", title: budget.name,
+        text: `is used up: ${some(budget.waiting, "request")} waiting.${resets}`, button: "Budgets", act: () => goTo("budgets"),
+      });
+    }
   }
   reconcile(byId("banners"), banners, (banner) => banner.key, make, change);
 }

@@ -1,9 +1,11 @@
 // The dialogs with the details of one ticket or lease, and the actions on it.
 import * as actions from "./actions.js";
 import { timeNode } from "./clock.js";
+import { get } from "./api.js";
 import { dialog, facts, field } from "./dialogs.js";
 import { h } from "./dom.js";
 import { duration, estimate, exact, place, reasonName, some, who } from "./format.js";
+import { showJob } from "./job_details.js";
 import { mayChange } from "./store.js";
 
 export async function showTicket(ticket) {
@@ -70,13 +72,20 @@ export async function showLease(lease) {
         ["Slot freed in", moment(lease.ends_at, "left")],
         ["Renewal due in", moment(lease.renew_by, "left")],
       ]),
-      mayChange()
-        ? h("div", { class: "dialog-foot" },
-            h("button", { type: "button", class: "button danger", text: "Free the slot…", on: { click: () => close(() => actions.release(lease)) } }))
-        : h("span", { hidden: true }),
+      leaseActions(lease, close),
     ],
   });
   if (act) await act();
+}
+
+function leaseActions(lease, close) {
+  const foot = h("div", { class: "dialog-foot" });
+  if (mayChange()) foot.append(h("button", { type: "button", class: "button danger", text: "Free the slot…", on: { click: () => close(() => actions.release(lease)) } }));
+  // A job and its lease have the same id.
+  get(`/v1/jobs/${encodeURIComponent(lease.id)}`).then((job) => {
+    foot.append(h("button", { type: "button", class: "button", text: "Show the job", on: { click: () => close(() => showJob(job)) } }));
+  }, () => {});
+  return foot;
 }
 
 /** A time, relative and exact. */

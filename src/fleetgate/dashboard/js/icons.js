@@ -3,6 +3,7 @@ import { s } from "./dom.js";
 
 const PATHS = {
   front: "M8 13V4.5M4.5 8 8 4.5 11.5 8M3.5 2.5h9",
+  add: "M8 3.5v9M3.5 8h9",
   cancel: "m4.5 4.5 7 7m0-7-7 7",
   pause: "M6 4v8M10 4v8",
   play: "M5.5 3.8v8.4L12 8z",

@@ -7,12 +7,35 @@ import { estimate, exact, place, reasonName } from "./format.js";
 import * as actions from "./job_actions.js";
 import { follow } from "./job_output.js";
 import { ENDED } from "./job_reading.js";
-import { mayChange } from "./store.js";
+import { nameInAddress } from "./pages.js";
+import { mayChange, onChange, store } from "./store.js";
+import { say } from "./toasts.js";
 
 const LOOK_MS = 2_000;
 
+/** Show the job that the address names, once the page is ready: #/jobs/ID. */
+export function setUpJobLinks() {
+  let shown = "";
+  onChange(["route", "phase"], () => {
+    const { job } = store.route;
+    if (store.phase !== "ready" || job === shown) return;
+    shown = job;
+    if (job) openJob(job);
+  });
+}
+
+/** @param {string} id */
+export async function openJob(id) {
+  try {
+    await showJob(await get(`/v1/jobs/${encodeURIComponent(id)}`));
+  } catch (error) {
+    say(`The job cannot be shown: ${error.message}.`, { bad: true });
+  }
+}
+
 export async function showJob(job) {
   const leaving = new AbortController();
+  const leaveAddress = nameInAddress(`#/jobs/${encodeURIComponent(job.id)}`);
   const known = h("div", {});
   const foot = h("div", { class: "dialog-foot" });
   let shown = "";
@@ -47,6 +70,7 @@ export async function showJob(job) {
     },
   });
   leaving.abort();
+  leaveAddress();
   if (act) await act();
 }
 

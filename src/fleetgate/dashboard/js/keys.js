@@ -2,11 +2,14 @@
 import { dialog } from "./dialogs.js";
 import { byId, h } from "./dom.js";
 import { icon } from "./icons.js";
+import { goTo, jumpTo } from "./pages.js";
 
 const JUMPS = { 1: "pools", 2: "queue", 3: "backoffs", 4: "running", 5: "events", 6: "jobs" };
+const PAGES = { 7: "usage", 8: "budgets", 9: "fleet" };
 const HELP = [
   ["/", "search the queue"],
   ["1 … 6", "go to pools, waiting, backoffs, running, events, jobs"],
+  ["7 8 9", "go to the pages usage, budgets, fleet"],
   ["↑ ↓ Home End", "move between rows of a list"],
   ["Enter", "details of the row"],
   ["Tab", "the buttons of the row, then the next section"],
@@ -21,16 +24,13 @@ export function setUpKeys() {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (event.target instanceof Element && event.target.closest("input, select, textarea")) return;
-    if (event.key === "/") jump(event, byId("search"));
-    else if (event.key === "?") help();
-    else if (JUMPS[event.key]) jump(event, byId(JUMPS[event.key]));
+    if (event.key === "?") help();
+    else if (event.key === "/") jumpTo("search");
+    else if (JUMPS[event.key]) jumpTo(JUMPS[event.key]);
+    else if (PAGES[event.key]) goTo(PAGES[event.key]);
+    else return;
+    event.preventDefault();
   });
-}
-
-function jump(event, target) {
-  event.preventDefault();
-  target.focus();
-  target.scrollIntoView({ block: "start" });
 }
 
 function help() {

@@ -1,153 +1,132 @@
-// The pools: a card for each, with its slots, its queue and its state.
-import * as actions from "./actions.js";
-import { now, setTime, timeNode } from "./clock.js";
+// The pools: cards, or a table where there are many. Trouble comes first; idle pools stand below the queue.
 import { attr, byId, h, reconcile, show, text } from "./dom.js";
-import { count, setting, some } from "./format.js";
-import { icon } from "./icons.js";
-import { editPool, pausePool } from "./pool_dialogs.js";
-import { look } from "./refresh.js";
-import { drawSlots, isBlocking, KINDS, slotsOf } from "./slots.js";
-import { drawSpark } from "./spark.js";
-import { mayChange, onChange, poolKey, store, update } from "./store.js";
+import { count } from "./format.js";
+import { changePoolCard, makePoolCard, stateOf } from "./pool_card.js";
+import { groupOf, makePoolTable } from "./pool_table.js";
+import { KINDS, slotsOf } from "./slots.js";
+import { onChange, poolKey, store } from "./store.js";
+import { nothing } from "./table.js";
 
 const CARD = 316; // the narrowest, in px
 const GAP = 16;
-let width = 1200;
+const ONE_ROW = 4; // no more pools than this: they are never divided
+const MANY = 12; // more pools than this are a table, unless a person chooses otherwise
+const STAYS_MS = 60_000; // a pool that has just become idle keeps its place
+
+let query = "";
+/** @type {"" | "cards" | "table"} */
+let form = "";
+/** When each pool was last in use. @type {Map<string, number>} */
+const lastUse = new Map();
+
+const inUse = makeList("pool-cards", "Pools");
+const idle = makeList("idle-cards", "Idle pools");
+const unmatched = h("div", { class: "card", hidden: true }, nothing("No matching pools", "The filter covers names, providers, accounts, kinds and states."));
+const search = /** @type {HTMLInputElement} */ (h("input", { type: "search", id: "pool-search", placeholder: "Filter pools", autocomplete: "off", spellcheck: "false" }));
+const forms = h("div", { class: "segments", role: "group", "aria-label": "Show pools as" });
 
 export function setUpPools() {
   byId("slot-legend").append(
     ...Object.entries(KINDS).map(([kind, name]) => h("span", {}, h("i", { class: `slot ${kind}` }), name)),
   );
-  new ResizeObserver(([entry]) => {
-    width = entry.contentRect.width;
-    arrange();
-  }).observe(byId("pool-cards"));
+  byId("pool-tools").append(h("label", { class: "search" }, h("span", { class: "sr", text: "Filter pools" }), search), forms);
+  for (const [name, title] of /** @type {["cards" | "table", string][]} */ ([["cards", "Cards"], ["table", "Table"]])) {
+    forms.append(h("button", { type: "button", text: title, "data-form": name, on: { click: () => {
+      form = name;
+      draw();
+    } } }));
+  }
+  search.addEventListener("input", () => {
+    query = search.value.trim().toLowerCase();
+    draw();
+  });
+  search.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !search.value) return;
+    event.preventDefault();
+    search.value = query = "";
+    draw();
+  });
+  byId("pool-list").append(inUse.node, unmatched);
+  byId("idle-list").append(idle.node);
   onChange(["pools", "session", "series"], draw);
 }
 
-/** As many columns as fit, or one less where that fills the last row better. */
-function arrange() {
-  const fit = Math.max(1, Math.floor((width + GAP) / (CARD + GAP)));
-  const pools = Math.max(1, store.pools.length);
-  const left = (columns) => (columns - (pools % columns)) % columns;
-  const columns = fit > 2 && pools > fit && left(fit - 1) < left(fit) ? fit - 1 : fit;
-  byId("pool-cards").style.setProperty("--columns", String(columns));
+/** Paused, over or below its cap: a person may have to act. */
+const isTrouble = (pool) => pool.paused || pool.auto_reduced || slotsOf(pool).over > 0;
+
+function matches(pool) {
+  const fields = [pool.pool, pool.kind, pool.selector, pool.account, stateOf(pool, slotsOf(pool))[1]].join("\n").toLowerCase();
+  return query.split(/\s+/).every((word) => fields.includes(word));
+}
+
+function isIdle(pool) {
+  const key = poolKey(pool);
+  if (isTrouble(pool) || pool.in_flight + pool.foreign + pool.cooling + pool.queued > 0) lastUse.set(key, Date.now());
+  return Date.now() - (lastUse.get(key) ?? 0) > STAYS_MS;
+}
+
+/** Trouble first; otherwise in the order of the service, so that cards keep their place. */
+function ordered(pools) {
+  const rank = (pool) => (isTrouble(pool) ? 0 : 1);
+  return [...pools].sort((one, other) => rank(one) - rank(other));
 }
 
 function draw() {
-  arrange();
-  text(byId("pools-count"), store.pools.length ? count(store.pools.length) : "");
-  reconcile(byId("pool-cards"), store.pools, poolKey, make, change);
+  const all = store.pools;
+  const found = ordered(query ? all.filter(matches) : all);
+  const resting = new Set(all.length > ONE_ROW ? found.filter(isIdle) : []);
+  const divided = resting.size > 0 && resting.size < found.length;
+  const table = form ? form === "table" : all.length > MANY;
+  text(byId("pools-count"), !all.length ? "" : query ? `${count(found.length)} of ${count(all.length)}` : count(all.length));
+  text(byId("idle-count"), divided ? count(resting.size) : "");
+  show(byId("pool-tools"), all.length > ONE_ROW);
+  show(byId("idle"), divided);
+  show(unmatched, all.length > 0 && found.length === 0);
+  for (const button of /** @type {any} */ (forms.children)) attr(button, "aria-pressed", String((button.dataset.form === "table") === table));
+  inUse.draw(divided ? found.filter((pool) => !resting.has(pool)) : found, table);
+  idle.draw(divided ? found.filter((pool) => resting.has(pool)) : [], table);
 }
 
-function make() {
-  const node = /** @type {any} */ (h("li", { class: "card pool" }));
-  const parts = {
-    name: h("h3", { class: "pool-name" }),
-    kind: h("span", { class: "kind" }),
-    state: h("span", { class: "chip" }),
-    label: h("span", {}),
-    taken: h("span", { class: "pool-taken" }),
-    limit: h("span", { class: "pool-limit" }),
-    slots: h("div", { class: "slots", role: "img" }),
-    queue: h("button", { type: "button", class: "pool-queue", on: { click: () => look({ pool: poolKey(node.pool), query: "" }) } }),
-    idle: h("span", { class: "pool-queue none" }),
-    until: timeNode(null, "left"),
-    rules: h("p", { class: "pool-rules" }),
-    upstream: h("p", { class: "pool-upstream" }),
-    spark: h("button", {
-      type: "button", class: "spark",
-      on: { click: () => update({ chart: { ...store.chart, pool: poolKey(node.pool) } }) },
-    }),
-    pause: h("button", { type: "button", class: "icon-button", on: { click: () => togglePause(node.pool) } }),
-    edit: h("button", { type: "button", class: "icon-button", on: { click: () => editPool(node.pool) } }, icon("edit")),
+/** One list of pools, in either form. */
+function makeList(id, label) {
+  const cards = h("ul", { class: "pools", id });
+  const table = makePoolTable(label);
+  const node = h("div", {}, cards, table.node);
+  let width = 1200;
+  let shown = 1;
+  /** As many columns as fit, or one less where that fills the last row better. */
+  const arrange = () => {
+    const fit = Math.max(1, Math.floor((width + GAP) / (CARD + GAP)));
+    const left = (columns) => (columns - (shown % columns)) % columns;
+    const columns = fit > 2 && shown > fit && left(fit - 1) < left(fit) ? fit - 1 : fit;
+    cards.style.setProperty("--columns", String(columns));
   };
-  node.parts = parts;
-  parts.state.append(parts.label, " ", parts.until);
-  node.append(
-    h("header", { class: "pool-head" }, h("div", { class: "pool-title" }, parts.name, parts.kind),
-      h("div", { class: "pool-actions" }, parts.pause, parts.edit)),
-    h("div", { class: "pool-main" },
-      h("p", { class: "pool-number" }, parts.taken, parts.limit), parts.spark),
-    parts.slots,
-    h("div", { class: "pool-facts" }, parts.state, parts.queue, parts.idle),
-    parts.rules,
-    parts.upstream,
-  );
-  return node;
+  new ResizeObserver(([entry]) => {
+    width = entry.contentRect.width;
+    arrange();
+  }).observe(node);
+  return {
+    node,
+    draw(pools, asTable) {
+      shown = Math.max(1, pools.length);
+      show(cards, !asTable);
+      show(table.node, asTable && pools.length > 0);
+      arrange();
+      if (asTable) table.draw(byGroup(pools));
+      else reconcile(cards, pools, poolKey, makePoolCard, changePoolCard);
+    },
+  };
 }
 
-function togglePause(pool) {
-  return pool.paused ? actions.resume(pool) : pausePool(pool);
+/** Pools of one group together: the group with trouble first, the others by name. */
+function byGroup(pools) {
+  const worst = new Map();
+  for (const pool of pools) worst.set(groupOf(pool), Math.min(worst.get(groupOf(pool)) ?? 1, isTrouble(pool) ? 0 : 1));
+  const key = (pool) => [worst.get(groupOf(pool)), groupOf(pool), pool.account ?? "", isTrouble(pool) ? 0 : 1];
+  return [...pools].sort((one, other) => compare(key(one), key(other)));
 }
 
-function change(node, pool) {
-  node.pool = pool;
-  const p = node.parts;
-  const slots = slotsOf(pool);
-  const [state, label] = stateOf(pool, slots);
-  attr(node, "data-state", state);
-  text(p.name, pool.pool);
-  attr(p.name, "title", pool.pool);
-  text(p.kind, pool.kind);
-  text(p.label, label);
-  attr(p.state, "class", `chip ${state}`);
-  setTime(p.until, pool.paused ? pool.paused_until : null);
-  text(p.taken, count(slots.taken));
-  text(p.limit, pool.limit === null ? "no limit" : `/ ${count(pool.limit)}`);
-  drawSlots(p.slots, pool);
-  text(p.queue, `${count(pool.queued)} waiting`);
-  attr(p.queue, "aria-label", `${count(pool.queued)} waiting for ${pool.pool}: show them`);
-  show(p.queue, isBlocking(pool));
-  show(p.idle, !isBlocking(pool));
-  text(p.idle, pool.queued ? `${count(pool.queued)} waiting for other pools` : "none waiting");
-  text(p.rules, rulesOf(pool));
-  text(p.upstream, upstreamOf(pool));
-  show(p.upstream, Boolean(pool.upstream));
-  attr(p.spark, "aria-label", `Show ${pool.pool} (${pool.kind}) in the history chart`);
-  attr(p.spark, "title", "Show in the history chart");
-  drawSpark(p.spark, store.series.samples, poolKey(pool));
-  show(p.pause, mayChange());
-  show(p.edit, mayChange());
-  if (p.pause.dataset.paused !== String(pool.paused)) {
-    p.pause.dataset.paused = String(pool.paused);
-    p.pause.replaceChildren(icon(pool.paused ? "play" : "pause"));
-  }
-  const verb = pool.paused ? "Resume" : "Pause";
-  attr(p.pause, "aria-label", `${verb} ${pool.pool} (${pool.kind})`);
-  attr(p.pause, "title", verb);
-  attr(p.edit, "aria-label", `Change cap and cooldown of ${pool.pool} (${pool.kind})`);
-  attr(p.edit, "title", "Cap and cooldown");
-}
-
-/** The state of a pool: the most urgent one. */
-function stateOf(pool, slots) {
-  if (pool.paused) {
-    const why = pool.pause_cause === "rate_limited" ? "rate limited" : "paused";
-    return ["paused", pool.paused_until ? `${why}, resumes in` : `${why} until resumed`];
-  }
-  if (slots.over) return ["over", `${slots.over} over the limit`];
-  if (pool.reserved) return ["full", "reserved for the longest waiting"];
-  if (pool.limit !== null && slots.taken >= pool.limit) return ["full", "full"];
-  if (slots.cooling && !slots.free) return ["cooling", "cooling"];
-  if (pool.auto_reduced) return ["reduced", "reduced"];
-  return ["open", slots.taken ? `${some(slots.free, "slot")} free` : "idle"];
-}
-
-function rulesOf(pool) {
-  const cap = pool.auto ? `cap follows memory, ${pool.cap ?? "?"} now` : `cap ${pool.cap ?? "none"}`;
-  const parts = [pool.source === "file" ? cap : `${cap}, ${pool.source === "built-in" ? "built in" : "set at run time"}`];
-  if (pool.cooldown_ms) parts.push(`cooldown ${setting(pool.cooldown_ms)}`);
-  if (pool.auto_reduced) parts.push(`reduced from ${pool.auto_reduced_from}`);
-  if (pool.account?.includes("@") && pool.account !== pool.pool) parts.push(`account ${pool.account}`);
-  return parts.join(" · ");
-}
-
-function upstreamOf(pool) {
-  const said = pool.upstream;
-  if (!said) return "";
-  if (said.error) return `The provider's own count is unknown: ${said.error}`;
-  if (said.in_flight === null) return said.asking ? "Asking the provider for its own count" : "The provider has not been asked yet";
-  const age = said.at ? Math.max(0, Math.round((now() - Date.parse(said.at)) / 1000)) : null;
-  return `The provider counts ${said.in_flight} in flight${age === null ? "" : `, ${age} s ago`}`;
+function compare(one, other) {
+  for (const [place, value] of one.entries()) if (value !== other[place]) return value < other[place] ? -1 : 1;
+  return 0;
 }

@@ -73,7 +73,8 @@ function draw() {
 function make() {
   const { node, cells } = makeRow(COLUMNS.map(([name]) => name));
   const p = (node.parts = {
-    pos: cells.pos,
+    pos: h("span", {}),
+    of: h("span", { class: "pos-of" }),
     command: h("button", { type: "button", class: "command", on: { click: () => showTicket(node.ticket) } }),
     models: h("span", { class: "model" }),
     who: h("span", { class: "who" }),
@@ -86,6 +87,7 @@ function make() {
     bump: h("button", { type: "button", class: "icon-button", title: "Move to front", on: { click: () => actions.bump(node.ticket) } }, icon("front")),
     cancel: h("button", { type: "button", class: "icon-button", title: "Cancel", on: { click: () => actions.cancel(node.ticket) } }, icon("cancel")),
   });
+  cells.pos.append(p.pos, p.of);
   cells.what.append(p.command, h("p", { class: "under" }, p.models, p.extra, p.who));
   cells.why.append(h("p", { class: "why-head" }, p.chip, p.until), p.reason);
   cells.age.append(p.age, p.estimate);
@@ -98,7 +100,8 @@ function change(node, ticket) {
   const p = node.parts;
   const { reason } = ticket;
   text(p.pos, count(ticket.position));
-  attr(p.pos, "title", place(ticket));
+  text(p.of, ticket.of ? `of ${count(ticket.of)}` : "");
+  attr(p.of, "title", place(ticket));
   text(p.command, ticket.command || ticket.id);
   attr(p.command, "title", ticket.command);
   text(p.models, ticket.models.join(", ") || "no model");

@@ -11,6 +11,8 @@ export const store = {
   /** @type {"loading" | "ready" | "error"} */ phase: "loading",
   /** @type {{status: number, error: string} | null} */ problem: null,
   session: null,
+  /** The page that the address names, the job that it names, and its options. @type {{page: string, job: string, query: Record<string, string>}} */
+  route: { page: "fleet", job: "", query: {} },
   pools: [],
   backoffs: [],
   leases: [],
@@ -25,6 +27,12 @@ export const store = {
   jobsView: { page: 0, choice: "all" },
   series: { samples: [], stepS: 5 },
   chart: { pool: "", minutes: 60 },
+  /** The answer of /v1/usage for `view`. @type {{phase: "loading" | "ready" | "error", problem: string, view: string, answer: any}} */
+  usage: { phase: "loading", problem: "", view: "", answer: null },
+  /** The runs of one row of it. @type {{phase: "loading" | "ready" | "error", problem: string, view: string, list: any[], left: number}} */
+  runs: { phase: "loading", problem: "", view: "", list: [], left: 0 },
+  /** @type {{phase: "loading" | "ready" | "error", problem: string, list: any[]}} */
+  budgets: { phase: "loading", problem: "", list: [] },
   events: [],
   trouble: "",
   /** @type {Connection} */ connection: { state: "connecting", retryAt: 0, lostAt: 0 },

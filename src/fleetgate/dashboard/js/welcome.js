@@ -38,7 +38,6 @@ function draw() {
   document.documentElement.dataset.phase = store.phase;
   show(byId("welcome"), idle);
   show(byId("columns"), !idle || store.events.length > 0);
-  show(byId("content"), store.phase !== "error");
   show(byId("problem"), store.phase === "error");
   if (store.phase === "error" && store.problem) drawProblem(store.problem);
 }

@@ -1,0 +1,82 @@
+// The actions on budgets. Each reports what it did, and offers to undo it where that is possible.
+import { attempt } from "../actions.js";
+import { send } from "../api.js";
+import { confirm } from "../dialogs.js";
+import { some } from "../format.js";
+import { amountOf } from "../money.js";
+import { say } from "../toasts.js";
+import { budgetsReader } from "./reading.js";
+
+const path = (budget) => `/v1/budgets/${encodeURIComponent(budget.name)}`;
+const started = (answer) => (answer?.entered ? ` ${some(answer.entered, "agent")} started.` : "");
+
+function act(action) {
+  return attempt(async () => {
+    try {
+      await action();
+    } finally {
+      budgetsReader.readNow();
+    }
+  });
+}
+
+const ruleOf = ({ selector, unit, amount, per, burst, when_empty, estimate, rate }) => (
+  { selector, unit, amount, per, when_empty, estimate, ...(rate && burst ? { burst } : {}) });
+
+/** Set a budget. @param {any} rule  as the service takes it @param {any} [was]  what it replaces */
+export function setBudget(rule, was) {
+  return act(async () => {
+    const answer = await send("POST", "/v1/budgets", rule);
+    const undo = was ? () => setBudget(ruleOf(was)) : () => dropBudget({ name: `${rule.selector} ${rule.unit}/${rule.per}` });
+    const before = was && was.amount !== rule.amount ? ` (was ${amountOf(was.amount, was.unit)})` : "";
+    say(`The budget of ${rule.selector} is now ${amountOf(rule.amount, rule.unit)} per ${rule.per}${before}.${started(answer)}`, { undo });
+  });
+}
+
+/** Change a budget. @param {any} budget @param {any} change */
+export const changeBudget = (budget, change) => setBudget({ ...ruleOf(budget), ...change }, budget);
+
+function dropBudget(budget) {
+  return act(async () => {
+    const answer = await send("DELETE", path(budget));
+    say(`Removed the budget ${budget.name}.${started(answer)}`);
+  });
+}
+
+export async function removeBudget(budget) {
+  const sure = await confirm({
+    title: "Remove the budget?",
+    text: `${waits(budget)}Nothing limits ${budget.selector} to ${amountOf(budget.amount, budget.unit)} per ${budget.per} any more, whatever the config file says.`,
+    detail: budget.name,
+    yes: "Remove the budget",
+  });
+  if (!sure) return;
+  await act(async () => {
+    const answer = await send("DELETE", path(budget));
+    say(`Removed the budget ${budget.name}.${started(answer)}`, { undo: () => setBudget(ruleOf(budget)) });
+  });
+}
+
+export async function resetBudget(budget) {
+  const sure = await confirm({
+    title: "Reset the budget?",
+    text: `${waits(budget)}Its ${amountOf(budget.used, budget.unit)} used so far no longer count, so more than ${amountOf(budget.amount, budget.unit)} can be used in this period. What was used stays in the usage.`,
+    detail: budget.name,
+    yes: "Reset the budget",
+  });
+  if (!sure) return;
+  await act(async () => {
+    const answer = await send("POST", `${path(budget)}/reset`, {});
+    say(`Reset the budget ${budget.name}: nothing of it is used.${started(answer)}`);
+  });
+}
+
+/** @param {any} budget @param {any} body  amount, and until when */
+export function addToBudget(budget, body) {
+  return act(async () => {
+    const answer = await send("POST", `${path(budget)}/add`, body);
+    say(`Added ${amountOf(body.amount, budget.unit)} to ${budget.name}.${started(answer)}`);
+  });
+}
+
+const waits = ({ waiting }) => (waiting ? `${some(waiting, "request")} waiting for it can start at once. ` : "");

@@ -1,0 +1,110 @@
+// Many pools as a table: one row for each, below the name of its provider.
+import { setTime, timeNode } from "./clock.js";
+import { attr, h, reconcile, show, text } from "./dom.js";
+import { count } from "./format.js";
+import { icon } from "./icons.js";
+import { stateOf, togglePause } from "./pool_card.js";
+import { editPool } from "./pool_dialogs.js";
+import { look } from "./refresh.js";
+import { keepOneStop } from "./roving.js";
+import { drawSlots, isBlocking, slotsOf } from "./slots.js";
+import { mayChange, poolKey } from "./store.js";
+import { makeRow, makeTable } from "./table.js";
+
+/** @type {[string, string][]} */
+const COLUMNS = [["name", "Pool"], ["use", "In use"], ["cells", "Slots"], ["state", "State"], ["wait", "Waiting"], ["do", "(Actions)"]];
+
+/** The group of a pool: its provider, or what else it counts by. */
+export function groupOf(pool) {
+  return pool.selector.split(/[/:@]/, 1)[0];
+}
+
+export function makePoolTable(label) {
+  const { table, body } = makeTable(label, COLUMNS);
+  const node = h("div", { class: "card list pool-table" }, table);
+  return {
+    node,
+    /** @param {any[]} pools  in the order in which their groups are to be shown */
+    draw(pools) {
+      const groups = Map.groupBy ? Map.groupBy(pools, groupOf) : grouped(pools);
+      const rows = [...groups].flatMap(([group, members]) => [{ group, members }, ...members.map((pool) => ({ pool }))]);
+      reconcile(body, rows, (row) => (row.pool ? poolKey(row.pool) : `group ${row.group}`), (row) => (row.pool ? makePoolRow() : makeGroup()),
+        (each, row) => (row.pool ? changePoolRow(each, row.pool) : changeGroup(each, row)));
+      keepOneStop(body);
+    },
+  };
+}
+
+function grouped(pools) {
+  const groups = new Map();
+  for (const pool of pools) groups.set(groupOf(pool), [...(groups.get(groupOf(pool)) ?? []), pool]);
+  return groups;
+}
+
+function makeGroup() {
+  const node = /** @type {any} */ (h("tr", { role: "row", class: "group", tabindex: "-1" }));
+  node.heading = h("strong", {});
+  node.note = h("span", {});
+  // The column of slots is not shown on narrow screens, so it has a cell of its own.
+  node.append(h("th", { scope: "rowgroup", role: "rowheader", colspan: 2 }, node.heading, node.note),
+    h("td", { class: "cells", role: "cell" }), h("td", { role: "cell", colspan: COLUMNS.length - 3 }));
+  return node;
+}
+
+function changeGroup(node, { group, members }) {
+  const sum = (field) => members.reduce((so, pool) => so + pool[field], 0);
+  text(node.heading, group);
+  text(node.note, `${count(members.length)} ${members.length === 1 ? "pool" : "pools"}, ${count(sum("in_flight") + sum("foreign"))} in use`);
+}
+
+function makePoolRow() {
+  const { node, cells } = makeRow(COLUMNS.map(([name]) => name));
+  const p = (node.parts = {
+    name: h("span", { class: "pool-name" }),
+    kind: h("span", { class: "kind" }),
+    use: cells.use,
+    slots: h("div", { class: "slots", role: "img" }),
+    state: h("span", { class: "chip" }),
+    label: h("span", {}),
+    until: timeNode(null, "left"),
+    queue: h("button", { type: "button", class: "pool-queue", on: { click: () => look({ pool: poolKey(node.pool), query: "" }) } }),
+    pause: h("button", { type: "button", class: "icon-button", on: { click: () => togglePause(node.pool) } }),
+    edit: h("button", { type: "button", class: "icon-button", title: "Cap and cooldown", on: { click: () => editPool(node.pool) } }, icon("edit")),
+  });
+  p.state.append(p.label, " ", p.until);
+  cells.name.append(p.name, " ", p.kind);
+  cells.cells.append(p.slots);
+  cells.state.append(p.state);
+  cells.wait.append(p.queue);
+  cells.do.append(p.pause, p.edit);
+  return node;
+}
+
+function changePoolRow(node, pool) {
+  node.pool = pool;
+  const p = node.parts;
+  const slots = slotsOf(pool);
+  const [state, label] = stateOf(pool, slots);
+  attr(node, "data-state", state);
+  text(p.name, pool.pool);
+  attr(p.name, "title", pool.pool);
+  text(p.kind, pool.kind);
+  text(p.use, pool.limit === null ? count(slots.taken) : `${count(slots.taken)} / ${count(pool.limit)}`);
+  drawSlots(p.slots, pool);
+  text(p.label, label);
+  attr(p.state, "class", `chip ${state}`);
+  setTime(p.until, pool.paused ? pool.paused_until : null);
+  text(p.queue, `${count(pool.queued)} waiting`);
+  attr(p.queue, "aria-label", `${count(pool.queued)} waiting for ${pool.pool}: show them`);
+  show(p.queue, isBlocking(pool));
+  show(p.pause, mayChange());
+  show(p.edit, mayChange());
+  if (p.pause.dataset.paused !== String(pool.paused)) {
+    p.pause.dataset.paused = String(pool.paused);
+    p.pause.replaceChildren(icon(pool.paused ? "play" : "pause"));
+  }
+  const verb = pool.paused ? "Resume" : "Pause";
+  attr(p.pause, "aria-label", `${verb} ${pool.pool} (${pool.kind})`);
+  attr(p.pause, "title", verb);
+  attr(p.edit, "aria-label", `Change cap and cooldown of ${pool.pool} (${pool.kind})`);
+}
