@@ -15,10 +15,10 @@ from fleetgate.core.usage import ESTIMATE, PARTIAL, RECORD, Usage, UsageRow
 from fleetgate.gate.usage_history import used_by_runs
 from fleetgate.log.memory import MemoryLog
 from fleetgate.present.log_time import LogTimes
+from fleetgate.present.text import dollars_text, number_text
 from fleetgate.present.usage.period import UsagePeriod, parse_period
 from fleetgate.present.usage.query import CurrentUsage, UsageQuery, parse_query
-from fleetgate.present.usage.report import UsageTable, UsageTotal
-from fleetgate.present.usage.text import cost_text, dollars_text, number_text
+from fleetgate.present.usage.report import UsageTable, UsageTotal, cost_text
 from tests.usage_hours import OPUS, row, write_hours
 
 BERLIN, KOLKATA = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata")

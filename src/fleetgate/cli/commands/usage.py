@@ -12,11 +12,18 @@ from fleetgate.cli.output.table import Cell, Column, Screen, say
 from fleetgate.cli.read_only_gate import note, opened, say_json
 from fleetgate.core.errors import BadRequest
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.text import count, printable
+from fleetgate.present.text import count, number_text, printable
 from fleetgate.present.usage.period import zone_of
 from fleetgate.present.usage.query import UsageQuery, current_usage, parse_query
-from fleetgate.present.usage.report import DEFAULT_BY, DEFAULT_SINCE, DIMENSIONS, UsageAmounts, UsageTable, UsageTotal
-from fleetgate.present.usage.text import cost_text, number_text
+from fleetgate.present.usage.report import (
+    DEFAULT_BY,
+    DEFAULT_SINCE,
+    DIMENSIONS,
+    UsageAmounts,
+    UsageTable,
+    UsageTotal,
+    cost_text,
+)
 
 _AMOUNTS = (
     Column("CALLS", right=True),

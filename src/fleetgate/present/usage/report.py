@@ -14,6 +14,7 @@ from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import Selector, account_of, parse_model, parse_selector, shown
 from fleetgate.core.usage import ESTIMATE, PARTIAL, Usage, UsageRow
 from fleetgate.present.json.state import Time
+from fleetgate.present.text import dollars_text
 from fleetgate.present.usage.period import UsagePeriod
 
 DIMENSIONS = ("project", "model", "account", "host", "key", "kind", "source", "day", "hour", "run")
@@ -214,6 +215,15 @@ class UsageTable:
         if known is None:
             known = self._matches[model] = bool(model) and selector.matches(parse_model(model))
         return known
+
+
+def cost_text(usage: UsageTotal) -> str:
+    """`$0.31`; `≥ $0.31` if only a part of the cost is known, `?` if none is. Estimated parts are marked with `~`."""
+    mark = "~" if usage.estimated else ""
+    if usage.cost is None:
+        return "$0" if usage.cost_complete else "?"
+    text = f"{mark}{dollars_text(usage.cost)}"
+    return text if usage.cost_complete else f"≥ {text}"
 
 
 def _amounts(usage: UsageTotal) -> tuple[int, int, int, int, int, int, float | None, bool, int, int]:
