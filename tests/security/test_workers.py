@@ -79,7 +79,7 @@ def test_a_worker_whose_hands_do_not_come_is_trouble_after_a_while(
     started, said = begin(["sh", "-c", "echo 1; cat >/dev/null"])
     assert not started.trouble(), "it starts"
     monkeypatch.setattr(serve_workers, "_GRACE_S", 0.0)
-    wait_for(lambda: started.trouble() == "1 of 2 workers run")
+    wait_for(lambda: started.trouble() == "1 of 2 worker processes are running")
     assert not said
 
 

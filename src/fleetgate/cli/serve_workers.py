@@ -74,8 +74,8 @@ class Crew:
         if self._failed:
             return self._failed
         if monotonic() - self._short_since < _GRACE_S:
-            return ""  # it is starting, or a hand has just died
-        return f"{self._hands} of {self._number} workers run"
+            return ""  # it is starting, or a worker process has just died
+        return f"{self._hands} of {self._number} worker processes are running"
 
     def _stay(self) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -88,7 +88,7 @@ class Crew:
             if monotonic() - began > _LONGEST_PAUSE_S:
                 pause_s = _FIRST_PAUSE_S
             if not self._failed:  # else it was said
-                self._say(f"{ended}: started again until it runs")
+                self._say(f"{ended}: it is restarted until it runs")
             self._failed = ended
             self._stopping.wait(pause_s)
             if self._stopping.is_set():
@@ -127,4 +127,4 @@ class Crew:
         self._hands = number
         if number >= self._number and self._failed:
             self._failed = ""
-            self._say("the worker runs again")
+            self._say("the worker is running again")

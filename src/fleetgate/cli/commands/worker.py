@@ -20,12 +20,12 @@ from fleetgate.jobs.worker.worker_process import Wants
 from fleetgate.log.protocol import Position
 from fleetgate.notify.config_watch import NotifyFile
 
-_HANDS = 3
+_JOBS = 3
 _MOST = 1000
 
 
 @click.command(short_help="Run queued jobs as slots become free.")
-@click.option("-n", "--hands", metavar="N", help=f"Maximum number of jobs at once (default {_HANDS}).")
+@click.option("-n", "--jobs", "number", metavar="N", help=f"Maximum number of jobs at once (default {_JOBS}).")
 @click.option(
     "--project",
     "projects",
@@ -42,7 +42,7 @@ _MOST = 1000
 @click.option("--with-stdin", is_flag=True, hidden=True, help="Stop when stdin ends, as its parent has.")
 @log_format_option
 def command(
-    hands: str | None,
+    number: str | None,
     projects: tuple[str, ...],
     models: tuple[str, ...],
     users: tuple[str, ...],
@@ -60,15 +60,15 @@ def command(
     fleetgate worker -n 8 --project blue --models 'anthropic/*'
     """
     say = log_to_stderr(log_format)
-    number = whole_number("-n", hands) if hands is not None else _HANDS
-    if not number or number > _MOST:
-        raise BadRequest(f"-n {hands}: valid is a whole number from 1 to {_MOST}")
+    most = whole_number("-n", number) if number is not None else _JOBS
+    if not most or most > _MOST:
+        raise BadRequest(f"-n {number}: valid is a whole number from 1 to {_MOST}")
     Environment.read()  # report an invalid environment now, and not in each job
     loaded = load_config()
     for user in users:
         uid_of(user)  # raises if there is no such user
     wants = Wants(projects=projects, models=models, users=users)
-    say(f"running up to {number} {'job' if number == 1 else 'jobs'} at once; press Ctrl-C to stop")
+    say(f"running up to {most} {'job' if most == 1 else 'jobs'} at once; press Ctrl-C to stop")
     file = NotifyFile(config_path(), loaded, say)
     ends_with = 0 if with_stdin else -1
 
@@ -85,7 +85,7 @@ def command(
 
     beside = SideProcess(tell, lambda: bool(file.targets()))
     on_hands = _tell_hands if with_stdin else None
-    return Worker(opened, number, wants, say, now=now, beside=beside, ends_with=ends_with, on_hands=on_hands).run()
+    return Worker(opened, most, wants, say, now=now, beside=beside, ends_with=ends_with, on_hands=on_hands).run()
 
 
 def _tell_hands(number: int) -> None:

@@ -185,12 +185,12 @@ class Worker:
         except OSError as error:
             why = f"cannot start another process ({error.strerror})"
             if why != self._cannot_start:
-                self._say(f"{why}: {len(self._hands)} of {self._number} hands work; still trying")
+                self._say(f"{why}: {len(self._hands)} of {self._number} worker processes are running; still trying")
             self._cannot_start = why
             return
         if self._cannot_start:
             self._cannot_start = ""
-            self._say(f"all {self._number} hands work again")
+            self._say(f"all {self._number} worker processes are running again")
 
     def _tell_hands(self) -> None:
         if self._on_hands is not None and len(self._hands) != self._hands_told:
@@ -213,7 +213,7 @@ class Worker:
                 self._hands.discard(pid)
                 if status and not self._signals:
                     how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "an error"
-                    self._say(f"a hand ended by {how}: another takes its place")
+                    self._say(f"a worker process was ended by {how}; starting another")
 
     def _tell_to_stop(self, gate: DirectGate) -> None:
         if monotonic() - self._told_at < _TELL_AGAIN_S:
