@@ -61,7 +61,7 @@ def test_a_worker_that_fails_again_and_again_is_started_until_it_runs(
     started, said = begin(first, first, first, ["sh", "-c", WORKER])
     wait_for(lambda: said)
     assert said[0].startswith(why)
-    wait_for(lambda: "the worker runs again" in said and not started.trouble())
+    wait_for(lambda: "the worker is running again" in said and not started.trouble())
 
 
 def test_what_happened_is_said_once_and_readiness_tells_why_meanwhile(
@@ -165,7 +165,7 @@ def test_a_worker_that_cannot_fork_tries_again(tmp_path: Path) -> None:
         worker.terminate()
         _, said = worker.communicate(timeout=PATIENCE_S)
     assert said.count("cannot start another process") == 1
-    assert "work again" in said
+    assert "running again" in said
 
 
 def test_python_is_started_in_one_way_which_imports_nothing_of_the_current_folder(tmp_path: Path) -> None:
