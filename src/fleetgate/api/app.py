@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
+from types import ModuleType
 from typing import Any
 
 from litestar import Litestar, Request, Response
@@ -19,6 +20,7 @@ from litestar.exceptions import (
     SerializationException,
     ValidationException,
 )
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
@@ -84,32 +86,25 @@ def build(service: Service, connections: Callable[[], int], most_connections: in
         debug=False,
     )
     guard = Guard(app, service.access, connections, most_connections)  # type: ignore[arg-type]
-    return guard if service.proxy is None else ProxyMount(guard, service.proxy), FastPath(service, guard)
+    return ProxyMount(guard, service.proxy), FastPath(service, guard)
 
 
-def _documented() -> list[Any]:
+def _documented() -> list[HTTPRouteHandler]:
     """All routes. Litestar makes up examples of answers, with a package that is not installed, unless told not to."""
     common = {
         status: ResponseSpec(ErrorShape, description=text, generate_examples=False) for status, text in _ERRORS.items()
     }
-    handlers: list[Any] = [*concurrency_compat.ROUTES, *dashboard_files.ROUTES]
-    documented = (
-        *read.ROUTES,
-        *usage.ROUTES,
-        *session_routes.ROUTES,
-        *queue.ROUTES,
-        *caps.ROUTES,
-        *pools.ROUTES,
-        *backoffs.ROUTES,
-        *lease_routes.ROUTES,
-        *job_routes.ROUTES,
-        *health.ROUTES,
-    )
-    for handler in (*documented, sse.events):
+    own_modules = (read, usage, session_routes, queue, caps, pools, backoffs, lease_routes, job_routes, health, sse)
+    documented = _routes(*own_modules)
+    for handler in documented:
         own = {status: replace(each, generate_examples=False) for status, each in (handler.responses or {}).items()}
         handler.responses = {**common, **own}
-        handlers.append(handler)
-    return handlers
+    return _routes(concurrency_compat, dashboard_files) + documented
+
+
+def _routes(*modules: ModuleType) -> list[HTTPRouteHandler]:
+    """The routes that these modules define."""
+    return [each for module in modules for each in vars(module).values() if isinstance(each, HTTPRouteHandler)]
 
 
 def _on_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:

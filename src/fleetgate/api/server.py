@@ -56,29 +56,24 @@ class CannotListen(FleetgateError):
     exit_code = 69  # EX_UNAVAILABLE
 
 
-class Options(Struct):
-    host: str = "127.0.0.1"
-    port: int = 4180
-    new_token: bool = False
+class Options(Struct, kw_only=True):
+    """What the service is told, and what it is given by the layers above it."""
+
+    host: str
+    port: int
+    new_token: bool
+    proxy: MakeMountedApp
+    jobs: JobCalls
+    on_ready: Callable[[], None] | None  # called once everything is open
+    workers_trouble: Callable[[], str]  # why workers that should run beside the service do not; "" when all is well
+    announce: Callable[[str], None] | None
+    # When the gate is moved, it makes the environment name the new store, and the service starts again there, on the
+    # same port: requests wait meanwhile. When it raises, the service ends.
+    switch_store: Callable[[StoreMoved], None]
 
 
-def serve(
-    options: Options,
-    loaded: Loaded | None,
-    beside: MakeMountedApp | None = None,
-    jobs: JobCalls | None = None,
-    on_ready: Callable[[], None] | None = None,
-    go_after: Callable[[StoreMoved], None] | None = None,
-    workers_trouble: Callable[[], str] = str,
-    announce: Callable[[str], None] | None = None,
-) -> int:
-    """Run until a signal says stop; the exit code. `on_ready` is called once everything is open.
-
-    `workers_trouble` says why workers that should run beside the service do not; "" when all is well.
-
-    When the gate is moved, `go_after` makes the environment name its new store, and the service starts again there, on
-    the same port: requests wait meanwhile. Without it, or when it raises, the service ends.
-    """
+def serve(options: Options, loaded: Loaded | None) -> int:
+    """Run until a signal says stop; the exit code."""
     environment = Environment.read()
     folder = state_folder()
     raise_open_files()
@@ -88,44 +83,28 @@ def serve(
         access = _access(options, loaded, folder, loopback)
         while True:
             try:
-                return uvloop.run(
-                    _run(sock, access, loaded, environment, folder, beside, jobs, on_ready, workers_trouble, announce)
-                )
+                return uvloop.run(_run(sock, options, access, loaded, environment, folder))
             except StoreMoved as moved:
-                if go_after is None:
-                    raise
-                go_after(moved)
-                on_ready = None
+                options.switch_store(moved)
+                options.on_ready = None
     finally:
         sock.close()
 
 
 async def _run(
-    sock: socket.socket,
-    access: Access,
-    loaded: Loaded | None,
-    environment: Environment,
-    folder: str,
-    beside: MakeMountedApp | None,
-    jobs: JobCalls | None,
-    on_ready: Callable[[], None] | None,
-    workers_trouble: Callable[[], str],
-    announce: Callable[[str], None] | None,
+    sock: socket.socket, options: Options, access: Access, loaded: Loaded | None, environment: Environment, folder: str
 ) -> int:
     load_in_background()
     url = store_url()
     core = GateCore(open_log(url), loaded, local_folder(url))
     gate, node = ServiceGate(core), Node(core)
     async with core, listening(node, url):
-        service = Service(gate, access, loaded, environment, jobs)
+        proxy = options.proxy(gate, access, folder)
+        service = Service(gate, access, loaded, environment, options.jobs, proxy, options.workers_trouble)
         service.url = _url(sock)
-        service.workers_trouble = workers_trouble
         service.dashboard = FILES.find("index.html") is not None
-        if beside is not None:
-            service.proxy = beside(gate, access, folder)
-            await service.proxy.start()
-        server = _Server(build_config(service))
-        server.service = service
+        await proxy.start()
+        server = _Server(ServiceConfig(service), service)
         service.feed.on_moved = server.go
         await service.start()
         _settle_down()
@@ -135,63 +114,58 @@ async def _run(
         host, port = sock.getsockname()[:2]
         write_address(folder, ServiceAddress(service.url, host, port, gate.me, service.started_at))
         try:
-            (announce or _say)(
+            (options.announce or _say)(
                 f"fleetgate serves at {service.url}" + ("" if access.loopback else " (every request needs the token)")
             )
-            if on_ready is not None:
-                on_ready()
+            if options.on_ready is not None:
+                options.on_ready()
             await server.serve(sockets=[sock.dup()])  # which closes it
         finally:
             remove_address(folder, gate.me)
             await service.stop()
-            if service.proxy is not None:
-                await service.proxy.stop()
+            await proxy.stop()
     if server.moved is not None:
         raise server.moved
     return 0
 
 
-def build_config(service: Service) -> uvicorn.Config:
-    """uvicorn, quiet: the service itself reports what matters."""
-    state: list[uvicorn.Server] = []
+class ServiceConfig(uvicorn.Config):
+    """uvicorn, quiet: the service itself reports what matters. With what a connection asks it for."""
 
-    def connections() -> int:
-        return len(state[0].server_state.connections) if state else 0
+    def __init__(self, service: Service) -> None:
+        self.server: uvicorn.Server | None = None
+        self.users = service.access.users
+        self.most_connections = most_connections()
+        app, self.fast_path = build(service, self.count_connections, self.most_connections)
+        super().__init__(
+            app,
+            http=ClientProtocol,
+            loop="uvloop",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            log_level="critical",
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=GRACEFUL_S,
+            backlog=_BACKLOG,
+        )
 
-    most = most_connections()
-    app, quick = build(service, connections, most)
-    config = uvicorn.Config(
-        app,
-        http=ClientProtocol,
-        loop="uvloop",
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        log_level="critical",
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=GRACEFUL_S,
-        backlog=_BACKLOG,
-    )
-    config.fleetgate_state = state  # type: ignore[attr-defined]
-    config.fleetgate_quick = quick  # type: ignore[attr-defined]
-    config.fleetgate_most = most  # type: ignore[attr-defined]
-    config.fleetgate_users = service.access.users  # type: ignore[attr-defined]
-    return config
+    def count_connections(self) -> int:
+        return 0 if self.server is None else len(self.server.server_state.connections)
 
 
 class _Server(uvicorn.Server):
     """Ends cleanly at a signal, after a notice to all listeners."""
 
-    service: Service
-
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: ServiceConfig, service: Service) -> None:
         super().__init__(config)
+        self.service = service
         self.moved: StoreMoved | None = None
         self._look_at = 0.0
-        config.fleetgate_state.append(self)  # type: ignore[attr-defined]
+        config.server = self
 
     def stop(self) -> None:
         if self.service.stopping.is_set():

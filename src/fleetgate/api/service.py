@@ -49,7 +49,9 @@ class Service:
         access: Access,
         loaded: Loaded | None,
         environment: Environment,
-        jobs: JobCalls | None = None,
+        jobs: JobCalls,
+        proxy: MountedApp,
+        workers_trouble: Callable[[], str],
     ) -> None:
         self.gate = gate
         self.access = access
@@ -68,8 +70,8 @@ class Service:
         self.jobs = JobThreads(jobs, gate, self.shared, access.may_submit)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
-        self.workers_trouble: Callable[[], str] = str  # why its workers are not running; "" when they are
-        self.proxy: MountedApp | None = None
+        self.workers_trouble = workers_trouble  # why its workers are not running; "" when they are
+        self.proxy = proxy
         self._tasks: list[asyncio.Task[None]] = []
         self._config_seen = _stamp()
 

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fleetgate.api.http import connection_limits
-from fleetgate.api.leases.fast_path import FastPath, LeaseExchange
+from fleetgate.api.leases.fast_path import LeaseExchange
 from fleetgate.api.security.request_guard import HEAD_BYTES, PATH_BYTES
-from fleetgate.gate.serving.local_peer import LocalUsers, Peer
+from fleetgate.gate.serving.local_peer import Peer
+
+if TYPE_CHECKING:
+    from fleetgate.api.server import ServiceConfig
 
 _MOST = HEAD_BYTES + PATH_BYTES
 _REFUSED = 32  # connections over the maximum that still get an answer
@@ -126,6 +129,8 @@ class IdleTimer:
 class ClientProtocol(HttpToolsProtocol):
     """One connection of a client."""
 
+    config: ServiceConfig
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.since = self.loop.time()  # idle, or waiting for the rest of a request
@@ -135,8 +140,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._in_message = self._in_head = False
         self._kept = b""  # what came behind a request that is not answered yet
         self._unread_since = 0.0
-        self._quick: FastPath | None = getattr(self.config, "fleetgate_quick", None)
-        self._most = getattr(self.config, "fleetgate_most", connection_limits.MOST_CONNECTIONS)
+        self._quick = self.config.fast_path
         self._idle: Any = IdleTimer(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._ahead: Ahead | None = getattr(self.app, "ahead", None)
         self._reading = False
@@ -147,10 +151,10 @@ class ClientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         together: Any = BufferedTransport(transport, self.loop)
         super().connection_made(together)
-        users: LocalUsers | None = getattr(self.config, "fleetgate_users", None)
+        users = self.config.users
         self._peer = None if users is None else Peer(users, self.client, self.server)  # type: ignore[arg-type]
         self.flow = connection_limits.ReadControl(together, self._read_on)
-        over = len(self.connections) - self._most
+        over = len(self.connections) - self.config.most_connections
         if over > 0 and not connection_limits.make_room(self.connections, self) and over > _REFUSED:  # type: ignore[type-var]
             transport.abort()
 
@@ -287,7 +291,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._in_head = False
         self._waits_for = "body"
         cycle: Any = self.cycle
-        if self._quick is not None and (cycle is None or cycle.response_complete):
+        if cycle is None or cycle.response_complete:
             exchange: Any = self._quick.find(self)
             if exchange is not None:
                 self.cycle = exchange

@@ -122,6 +122,3 @@ async def retry(service: Service, request: Request[Any, Any, Any], ident: str) -
 async def approve(service: Service, request: Request[Any, Any, Any], ident: str) -> JobShape:
     by = client_of(request)
     return await service.jobs.do(lambda jobs: jobs.approve(ident, by))
-
-
-ROUTES = [jobs, job, output, submit, submit_many, cancel, retry, approve]

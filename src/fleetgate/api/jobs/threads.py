@@ -47,7 +47,7 @@ class JobCalls(Protocol):
 class JobThreads:
     """Runs the calls in threads."""
 
-    def __init__(self, jobs: JobCalls | None, gate: ServiceGate, shared: AnswerCache, may_submit: bool) -> None:
+    def __init__(self, jobs: JobCalls, gate: ServiceGate, shared: AnswerCache, may_submit: bool) -> None:
         self.may_submit = may_submit
         self._jobs = jobs
         self._gate = gate
@@ -60,12 +60,11 @@ class JobThreads:
         """After all who ask; one at work ends first."""
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._thread.shutdown(wait=True, cancel_futures=True)
-        if self._jobs is not None:
-            self._jobs.close()
+        self._jobs.close()
 
     @property
     def _known(self) -> JobCalls:
-        if self._jobs is None or not self._gate.folder:
+        if not self._gate.folder:
             raise RequestRefused(503, "no_jobs", "this service keeps no jobs: its store is in memory")
         return self._jobs
 
@@ -74,7 +73,7 @@ class JobThreads:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, self._known)
 
     async def use(self, loaded: Loaded) -> None:
-        if self._jobs is not None:
+        if self._gate.folder:
             await self.do(lambda jobs: jobs.use(loaded))
 
     async def page(self, wanted: JobFilter, offset: int, limit: int) -> JobsShape:

@@ -45,6 +45,3 @@ async def release(
 ) -> ReleaseAnswer:
     by = f"HTTP client {_address(request)}"
     return await operations.release(service, ident, data or ReleaseBody(), by)
-
-
-ROUTES = [acquire, renew, release]

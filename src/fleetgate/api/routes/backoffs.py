@@ -7,12 +7,7 @@ from typing import Annotated
 from litestar import delete, post, put
 from litestar.params import Parameter, QueryParameter
 
-from fleetgate.api.bodies import (
-    BackoffBody,
-    ClearedAnswer,
-    SelectAnswer,
-    SelectBody,
-)
+from fleetgate.api.bodies import BackoffBody, ClearedAnswer, SelectAnswer, SelectBody
 from fleetgate.api.errors import conflict
 from fleetgate.api.routes.read import candidates, lacking, selected, some_candidates
 from fleetgate.api.service import Service
@@ -23,10 +18,7 @@ from fleetgate.core.model_names import shown
 from fleetgate.core.pools.backoff import CAUSES, parse_key
 from fleetgate.present.json.state import BackoffShape, backoff_json
 from fleetgate.present.model_choice import first_usable
-from fleetgate.present.name_lookup import (
-    check_provider,
-    entered,
-)
+from fleetgate.present.name_lookup import check_provider, entered
 
 _UNDERSTOOD = {"rate_limit": "rate_limited", "auth_error": "auth", "provider_error": "server_error"}
 _OF_THE_ACCOUNT = ("auth", "quota")
@@ -78,6 +70,3 @@ async def select(service: Service, data: SelectBody) -> SelectAnswer:
     chosen = next((event.model for event in events if isinstance(event, ev.Chosen)), None)
     state, moments = await service.look()
     return selected(state, models, chosen, missing, moments)
-
-
-ROUTES = [set_backoff, clear_backoffs, select]

@@ -35,11 +35,7 @@ from fleetgate.core.pools.effective_caps import COOLDOWN_MS, Cap
 from fleetgate.core.state.state import State
 from fleetgate.gate.liveness.host_observer import observe_memory
 from fleetgate.present import cap_listing
-from fleetgate.present.name_lookup import (
-    check_selector,
-    entered,
-    kind_for,
-)
+from fleetgate.present.name_lookup import check_selector, entered, kind_for
 from fleetgate.present.text import some
 
 
@@ -137,6 +133,3 @@ async def set_cooldown(service: Service, data: CooldownBody) -> CooldownAnswer:
     await service.change(cmd.SetRule(Rule(kind, data.selector, cooldown_ms=data.cooldown_ms)))
     state, _ = await service.look()
     return cooldown_of(state, data.selector, kind, was_ms)
-
-
-ROUTES = [set_cap, remove_cap, reset_cap, import_caps, set_cooldown]

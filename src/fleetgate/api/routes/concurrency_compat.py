@@ -16,11 +16,9 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.model_names import canonical, parse_selector
-from fleetgate.core.pools.effective_caps import Cap
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import PoolView, pool_views
 from fleetgate.log.protocol import StoreError
-from fleetgate.present.name_lookup import succeeded
 
 KIND = "requests"
 BAD_JSON = "Invalid JSON body"
@@ -70,7 +68,6 @@ class OkAnswer(Struct, rename="camel"):
     provider_id: str
 
 
-Answer = Response[Any]
 _DOWN = {503: ResponseSpec(CompatProblem, description=DOWN, generate_examples=False)}
 _NOT_THERE = {404: ResponseSpec(CompatProblem, description=UNKNOWN, generate_examples=False), **_DOWN}
 _BAD = {
@@ -92,58 +89,35 @@ def _takes(name: str, least: int) -> type[Operation]:
     return Takes
 
 
-def said(shape: type, description: str = "Done") -> dict[int, ResponseSpec]:
-    return {200: ResponseSpec(shape, description=description, generate_examples=False)}
+class CompatRefused(FleetgateError):
+    """A refusal of these routes, with its status: its sentence is the whole answer."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
 
 
-def problem(status: int, sentence: str) -> Answer:
-    return Response(CompatProblem(sentence), status_code=status, media_type="application/json")
-
-
-def answer(shape: Struct) -> Answer:
-    return Response(shape, media_type="application/json")
-
-
-class NotThere(FleetgateError):
-    """No such provider: mapped to the 404 of these routes."""
-
-
-async def _state(service: Service) -> State:
-    state, _ = await service.look()
-    return state
-
-
-def _capped(state: State, ident: str) -> Cap:
-    cap = _known(state, ident)
-    if cap is None or cap.cap is None:
-        raise NotThere(UNKNOWN)
-    return cap
-
-
-def _known(state: State, ident: str) -> Cap | None:
-    return state.rules.caps.get((KIND, _selector(ident)))
-
-
-def _selector(ident: str) -> str:
-    """The selector of an id; what cannot be one is a provider that is not there."""
+def _selector(path: str) -> str:
+    """The selector of an id in a path; what cannot be one is a provider that is not there."""
+    ident = path.removeprefix("/")
     try:
         selector = parse_selector(ident)
     except FleetgateError:
-        raise NotThere(UNKNOWN) from None
+        raise CompatRefused(404, UNKNOWN) from None
     if selector.scope != "model":
-        raise NotThere(UNKNOWN)
+        raise CompatRefused(404, UNKNOWN)
     return canonical(ident).replace("@default", "", 1)
 
 
-@get("/concurrency/status", summary="Every limit, and how full it is", responses={**said(ProvidersAnswer), **_DOWN})
-async def status(service: Service) -> Answer:
+@get("/concurrency/status", summary="Every limit, and how full it is", responses=_DOWN)
+async def status(service: Service) -> ProvidersAnswer:
     state, moments = await service.look()
     views = [
         view
         for view in pool_views(state, moments.now, service.gate.host)
         if view.kind == KIND and not view.host and parse_selector(view.selector).scope == "model"
     ]
-    return answer(ProvidersAnswer([_provider(view, moments.offset_ms) for view in views]))
+    return ProvidersAnswer([_provider(view, moments.offset_ms) for view in views])
 
 
 def _provider(view: PoolView, offset_ms: int) -> ProviderShape:
@@ -165,16 +139,15 @@ def _provider(view: PoolView, offset_ms: int) -> ProviderShape:
     return shape
 
 
-@get("/concurrency/limits", summary="Every limit", responses={**said(LimitsAnswer), **_DOWN})
-async def limits(service: Service) -> Answer:
-    state = await _state(service)
-    caps = sorted(state.rules.caps.items())
+@get("/concurrency/limits", summary="Every limit", responses=_DOWN)
+async def limits(service: Service) -> LimitsAnswer:
+    state, _ = await service.look()
     found = [
         LimitShape(text, _in_force(state, text, cap.cap))
-        for (kind, text), cap in caps
+        for (kind, text), cap in sorted(state.rules.caps.items())
         if kind == KIND and cap.cap is not None and cap.selector.scope == "model"
     ]
-    return answer(LimitsAnswer(found))
+    return LimitsAnswer(found)
 
 
 def _in_force(state: State, selector: str, cap: int) -> int:
@@ -183,35 +156,33 @@ def _in_force(state: State, selector: str, cap: int) -> int:
     return cap if pool is None or not pool.cap.capped else pool.limit
 
 
-@get("/concurrency/limits/{ident:path}", summary="One limit", responses={**said(LimitShape), **_NOT_THERE})
-async def limit(service: Service, ident: str) -> Answer:
-    ident = ident.removeprefix("/")
-    state = await _state(service)
-    cap = _capped(state, ident)
-    assert cap.cap is not None
-    return answer(LimitShape(ident, _in_force(state, _selector(ident), cap.cap)))
+@get("/concurrency/limits/{ident:path}", summary="One limit", responses=_NOT_THERE)
+async def limit(service: Service, ident: str) -> LimitShape:
+    state, _ = await service.look()
+    selector = _selector(ident)
+    cap = state.rules.caps.get((KIND, selector))
+    if cap is None or cap.cap is None:
+        raise CompatRefused(404, UNKNOWN)
+    return LimitShape(ident.removeprefix("/"), _in_force(state, selector, cap.cap))
 
 
 @put(
     "/concurrency/limits/{ident:path}",
     summary="Set a limit",
     operation_class=_takes("limit", 1),
-    responses={**said(LimitShape), **_BAD},
+    responses=_BAD,
 )
-async def set_limit(service: Service, request: Request[Any, Any, Any], ident: str) -> Answer:
-    ident = ident.removeprefix("/")
-    number = _whole(await _document(request), "limit", 1)
-    if number is None:
-        return problem(400, BAD_LIMIT)
+async def set_limit(service: Service, request: Request[Any, Any, Any], ident: str) -> LimitShape:
+    number = await _whole(request, "limit", 1, 1_000_000, BAD_LIMIT)
     selector = _selector(ident)
     rule = Rule(KIND, selector, cap=number, on_429="step", usage_gate=await _usage_gate(service, selector))
-    succeeded(await service.gate.decide(cmd.SetRule(rule), durable=True))
-    return answer(LimitShape(ident, number))
+    await service.change(cmd.SetRule(rule))
+    return LimitShape(ident.removeprefix("/"), number)
 
 
 async def _usage_gate(service: Service, selector: str) -> bool | None:
     """True where the provider can be asked for its own count, unless the file says no; None leaves it as it is."""
-    state = await _state(service)
+    state, _ = await service.look()
     in_file = state.rules.file.get((KIND, selector))
     said = in_file is not None and in_file.usage_gate is not None
     can_ask = service.gate.can_ask((f"{selector.partition('/')[0]}/any",))
@@ -222,73 +193,58 @@ async def _usage_gate(service: Service, selector: str) -> bool | None:
     "/concurrency/limits/{ident:path}",
     summary="Remove a limit",
     status_code=200,
-    responses={**said(OkAnswer), **_NOT_THERE},
+    responses=_NOT_THERE,
 )
-async def remove_limit(service: Service, ident: str) -> Answer:
+async def remove_limit(service: Service, ident: str) -> OkAnswer:
     """Harmless when there is none."""
-    ident = ident.removeprefix("/")
-    cap = _known(await _state(service), ident)
+    state, _ = await service.look()
+    selector = _selector(ident)
+    cap = state.rules.caps.get((KIND, selector))
     if cap is not None and cap.capped:
-        succeeded(await service.gate.decide(cmd.RemoveCap(KIND, _selector(ident)), durable=True))
-    return answer(OkAnswer(True, ident))
+        await service.change(cmd.RemoveCap(KIND, selector))
+    return OkAnswer(True, ident.removeprefix("/"))
 
 
-@get("/concurrency/cooldown/{ident:path}", summary="One cooldown", responses={**said(CooldownShape), **_NOT_THERE})
-async def cooldown(service: Service, ident: str) -> Answer:
-    ident = ident.removeprefix("/")
-    state = await _state(service)
-    cap = _known(state, ident)
-    if cap is None or not (cap.capped or (KIND, _selector(ident)) in state.rules.runtime):
-        return problem(404, UNKNOWN)
-    return answer(CooldownShape(ident, cap.cooldown_ms))
+@get("/concurrency/cooldown/{ident:path}", summary="One cooldown", responses=_NOT_THERE)
+async def cooldown(service: Service, ident: str) -> CooldownShape:
+    state, _ = await service.look()
+    key = (KIND, _selector(ident))
+    cap = state.rules.caps.get(key)
+    if cap is None or not (cap.capped or key in state.rules.runtime):
+        raise CompatRefused(404, UNKNOWN)
+    return CooldownShape(ident.removeprefix("/"), cap.cooldown_ms)
 
 
 @put(
     "/concurrency/cooldown/{ident:path}",
     summary="Set a cooldown",
     operation_class=_takes("cooldownMs", 0),
-    responses={**said(CooldownShape), **_BAD},
+    responses=_BAD,
 )
-async def set_cooldown(service: Service, request: Request[Any, Any, Any], ident: str) -> Answer:
-    ident = ident.removeprefix("/")
-    number = _whole(await _document(request), "cooldownMs", 0)
-    if number is None or number > 86_400_000:
-        return problem(400, BAD_COOLDOWN)
-    rule = Rule(KIND, _selector(ident), cooldown_ms=number)
-    succeeded(await service.gate.decide(cmd.SetRule(rule), durable=True))
-    return answer(CooldownShape(ident, number))
+async def set_cooldown(service: Service, request: Request[Any, Any, Any], ident: str) -> CooldownShape:
+    number = await _whole(request, "cooldownMs", 0, 86_400_000, BAD_COOLDOWN)
+    await service.change(cmd.SetRule(Rule(KIND, _selector(ident), cooldown_ms=number)))
+    return CooldownShape(ident.removeprefix("/"), number)
 
 
-class BadJson(FleetgateError):
-    """The body is not JSON."""
-
-
-async def _document(request: Request[Any, Any, Any]) -> object:
-    try:
-        return msgspec.json.decode(await request.body())
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise BadJson(BAD_JSON) from None
-
-
-def _whole(document: object, name: str, least: int) -> int | None:
+async def _whole(request: Request[Any, Any, Any], name: str, least: int, most: int, otherwise: str) -> int:
     """A whole number in a body; `true` is not one, 4.0 is as in the clients' language."""
+    try:
+        document: object = msgspec.json.decode(await request.body())
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise CompatRefused(400, BAD_JSON) from None
     value = document.get(name) if isinstance(document, dict) else None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1_000_000_000:
-        return None
-    return value if name != "limit" or value <= 1_000_000 else None
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise CompatRefused(400, otherwise)
+    return value
 
 
-def on_error(error: Exception) -> Answer:
+def on_error(error: Exception) -> Response[CompatProblem]:
     """These routes' own errors."""
-    if isinstance(error, NotThere):
-        return problem(404, UNKNOWN)
-    if isinstance(error, BadJson):
-        return problem(400, BAD_JSON)
     if isinstance(error, StoreError):
-        return problem(503, DOWN)
-    raise error
-
-
-ROUTES = [status, limits, limit, set_limit, remove_limit, cooldown, set_cooldown]
+        error = CompatRefused(503, DOWN)
+    if not isinstance(error, CompatRefused):
+        raise error
+    return Response(CompatProblem(str(error)), status_code=error.status, media_type="application/json")

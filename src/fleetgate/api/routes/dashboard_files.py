@@ -148,6 +148,3 @@ def _sent(request: Request[Any, Any, Any], file: DashboardFile) -> Content:
     if request.headers.get("if-none-match") == file.etag:
         return Response(b"", status_code=304, headers=headers)
     return Response(file.data, media_type=file.type, headers=headers)
-
-
-ROUTES = [index, asset, favicon, openapi, docs, docs_style]

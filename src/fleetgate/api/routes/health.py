@@ -45,6 +45,3 @@ async def metrics(service: Service) -> Response[str]:
         state, streams=len(service.feed), waiting=service.clients.listening, version=service.version
     )
     return Response(text, media_type=CONTENT_TYPE)
-
-
-ROUTES = [healthz, readyz, metrics]

@@ -29,14 +29,7 @@ from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import shown
 from fleetgate.core.views.pool_and_lease_views import pool_views
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.name_lookup import (
-    DrainShape,
-    check_host,
-    drained,
-    entered,
-    kind_for,
-    pool_target,
-)
+from fleetgate.present.name_lookup import DrainShape, check_host, drained, entered, kind_for, pool_target
 from fleetgate.present.rate_limit_report import ReportShape, acted_on, of_lease, of_target, report_json
 from fleetgate.present.text import some
 
@@ -107,6 +100,3 @@ async def report(service: Service, data: ReportBody) -> ReportShape:
     state, moments = await service.look()
     pool, backoff = acted_on(state, command)
     return report_json(pool, backoff, events, moments)
-
-
-ROUTES = [pause, resume, drain, restore, report]

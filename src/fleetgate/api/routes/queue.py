@@ -9,12 +9,7 @@ from typing import Any
 
 from litestar import Request, delete, post
 
-from fleetgate.api.bodies import (
-    BumpAnswer,
-    BumpBody,
-    CancelAnswer,
-    CancelBody,
-)
+from fleetgate.api.bodies import BumpAnswer, BumpBody, CancelAnswer, CancelBody
 from fleetgate.api.errors import conflict
 from fleetgate.api.http.client import client_of
 from fleetgate.api.service import Service
@@ -22,11 +17,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Ticket
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import ticket_view
-from fleetgate.present.name_lookup import (
-    find_id,
-    succeeded,
-    whose,
-)
+from fleetgate.present.name_lookup import find_id, succeeded, whose
 
 
 @delete("/v1/tickets/{ident:str}", summary="Cancel a ticket", status_code=200)
@@ -75,6 +66,3 @@ async def bump(service: Service, ident: str, data: BumpBody | None = None) -> Bu
     if view is None:
         return BumpAnswer(found, None, level, True)
     return BumpAnswer(found, view.position, level, False, view.of or None, view.pool or None)
-
-
-ROUTES = [cancel_one, cancel, bump]

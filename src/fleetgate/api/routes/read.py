@@ -314,24 +314,3 @@ async def config(service: Service) -> ConfigAnswer:
     lines = cap_listing.lines(state, Environment())
     found = [ValueShape(**each.as_json()) for each in values(state, service.environment, service.loaded)]  # type: ignore[arg-type]
     return ConfigAnswer(found, lines, warnings(state, service.loaded, lines))
-
-
-ROUTES = [
-    status,
-    overview,
-    tickets,
-    ticket,
-    leases,
-    lease,
-    holders,
-    get_capacity,
-    get_caps,
-    get_cooldown,
-    get_backoffs,
-    get_explanation,
-    get_select,
-    history,
-    get_sums,
-    series,
-    config,
-]

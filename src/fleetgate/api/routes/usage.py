@@ -37,6 +37,3 @@ async def usage(
     query = parse_query(by, since, until, moments, zone=zone, project=project, model=model)
     counted = current_usage(state)
     return await service.archive.read(lambda log: query.answer(log, counted, unhurried).shape(limit))
-
-
-ROUTES = [usage]

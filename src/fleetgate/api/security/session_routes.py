@@ -88,6 +88,3 @@ def _is_tls(request: Request[Any, Any, Any]) -> bool:
 
 def _headers(cookie: str) -> dict[str, str]:
     return {"set-cookie": cookie, "cache-control": "no-store"}
-
-
-ROUTES = [login_link, session, sign_in, sign_out]

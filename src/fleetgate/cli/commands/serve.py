@@ -63,23 +63,21 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
     crew = (
         Crew(workers, (*(f"--user={user}" for user in users), f"--log-format={log_format}"), say) if workers else None
     )
+    options = Options(
+        host=host,
+        port=port,
+        new_token=new_token,
+        proxy=lambda gate, access, folder: Proxy(
+            gate, loopback=access.loopback, is_token=access.tokens.is_token, trusts=access.trusts, folder=folder
+        ),
+        jobs=JobService(_gate_of_jobs, loaded),
+        on_ready=crew.start if crew is not None else None,
+        workers_trouble=crew.trouble if crew is not None else str,
+        announce=say if log_format == "json" else None,
+        switch_store=switch_store,
+    )
     try:
-        return serve(
-            Options(host, port, new_token),
-            loaded,
-            lambda gate, access, folder: Proxy(
-                gate,
-                loopback=access.loopback,
-                is_token=access.tokens.is_token,
-                trusts=access.trusts,
-                folder=folder,
-            ),
-            JobService(_gate_of_jobs, loaded),
-            crew.start if crew is not None else None,
-            switch_store,
-            crew.trouble if crew is not None else str,
-            say if log_format == "json" else None,
-        )
+        return serve(options, loaded)
     finally:
         if crew is not None:
             crew.stop()
