@@ -21,7 +21,7 @@ from fleetgate.gate.replica import replica
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.slots import waiter as slots_waiter
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.gate.slots.slot_gate import Left
+from fleetgate.gate.slots.slot_gate import Left, QueuedTicket
 from fleetgate.gate.slots.waiter import Waiter
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.gate.wakeup import other_hosts
@@ -66,7 +66,7 @@ def waiting_elsewhere(other: DirectGate, tmp_path: Path, monkeypatch: pytest.Mon
     with wakeup_mailbox.Mailbox(wakeup_mailbox.runtime_folder(str(tmp_path))) as mailbox:
         other.replica.address = mailbox.address
         other.decide([cmd.Acquire("next", SPEC, other.me, wake=mailbox.address)])
-        waiter = Waiter(other, "next", mailbox, on_view=lambda view: None, on_trouble=pytest.fail)
+        waiter = Waiter(other, QueuedTicket("next", mailbox, lambda view: None, pytest.fail))
         ours, theirs = os.pipe()
         thread = threading.Thread(target=lambda: got.append(waiter.wait(monotonic() + 30, ours, lambda: False)))
         thread.start()

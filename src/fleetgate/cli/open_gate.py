@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from time import monotonic, sleep, time
 
 from fleetgate.config.file import Loaded, load
@@ -10,7 +11,7 @@ from fleetgate.config.paths import config_path, sqlite_folder, store_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import TypeVar
 
     from fleetgate.cli.store_outage import Outage
@@ -176,14 +177,16 @@ def _explain_waits(gate: DirectGate) -> None:
         hint = f"; if it is stopped: kill -CONT {owner}, or kill -9 {owner}" if owner else ""
         say(f"still waiting for the store: {who} holds its lock{hint}")
 
-    def start() -> None:
+    @contextmanager
+    def lock_wait() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, LOCK_PATIENCE_S, 6 * LOCK_PATIENCE_S)
-
-    def stop() -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     try:
         signal.signal(signal.SIGALRM, explain)
     except ValueError:
         return  # not in the main thread: no user is waiting for this one
-    gate.before_lock, gate.after_lock = start, stop
+    gate.lock_wait = lock_wait

@@ -28,7 +28,7 @@ from fleetgate.core.model_names import shown
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
 from fleetgate.gate.acquire_command import acquire_command
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.slots.slot_gate import Left, SlotGate, unapplied_text
+from fleetgate.gate.slots.slot_gate import Left, QueuedTicket, SlotGate, unapplied_text
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.log.clock import steady
 from fleetgate.log.protocol import StoreAway, StoreError, StoreMoved
@@ -339,7 +339,7 @@ def _wait(
         if view.reason.cause in NEEDS_A_PERSON and gate.is_hopeless(view):  # all candidates, not just one
             hopeless.append(view.reason)
 
-    waiter = gate.waiter(ident, mailbox, on_view=on_view, on_trouble=progress.trouble)
+    waiter = gate.waiter(QueuedTicket(ident, mailbox, on_view, progress.trouble))
     until = None if request.wait_s is None else result.began + request.wait_s
     try:
         got = waiter.wait(until, signals.fd, lambda: bool(signals.caught or hopeless))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from fleetgate.gate.slots.slot_gate import SlotGate
@@ -46,21 +48,21 @@ class LeaveOnSignal:
         self._hook()
 
     def _hook(self) -> None:
-        start, stop = self._gate.before_lock, self._gate.after_lock
+        self._lock_wait = own = self._gate.lock_wait
 
-        def before() -> None:
+        @contextmanager
+        def lock_wait() -> Iterator[None]:
             self._waits_for_lock = True
-            start()
+            try:
+                with own():
+                    yield
+            finally:
+                self._waits_for_lock = False
 
-        def after() -> None:
-            self._waits_for_lock = False
-            stop()
-
-        self._hooks = (start, stop)
-        self._gate.before_lock, self._gate.after_lock = before, after
+        self._gate.lock_wait = lock_wait
 
     def _unhook(self) -> None:
-        self._gate.before_lock, self._gate.after_lock = self._hooks
+        self._gate.lock_wait = self._lock_wait
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         first = not self.caught

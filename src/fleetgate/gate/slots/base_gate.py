@@ -7,6 +7,7 @@ The gates that have no store open are built on it: through the node (node_gate.p
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from fleetgate.config.settings import Settings
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from fleetgate.core.queue.positions import TicketView
 
 
-def do_nothing() -> None:
-    pass
-
-
 class BaseSlotGate:
     """The part of a SlotGate that needs no store."""
 
@@ -35,8 +32,7 @@ class BaseSlotGate:
         self.me = process_identity.this_process()
         self.address = ""
         self.unapplied: list[str] = []
-        self.before_lock: Callable[[], None] = do_nothing
-        self.after_lock: Callable[[], None] = do_nothing
+        self.lock_wait: Callable[[], AbstractContextManager[None]] = nullcontext
         self.credentials = Credentials(self.settings, self)
         self.usage = UsageSources(self.settings)
 

@@ -8,29 +8,19 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from fleetgate.gate.slots.slot_gate import Left
+from fleetgate.gate.slots.slot_gate import Left, QueuedTicket
 from fleetgate.log.protocol import StoreError, StoreMoved
 
 if TYPE_CHECKING:
     from fleetgate.core.entities import Lease
-    from fleetgate.core.queue.positions import TicketView
-    from fleetgate.gate.wakeup.mailbox import Mailbox
 
 
 class BaseWaiter:
     """One ticket of this process."""
 
-    def __init__(
-        self,
-        ident: str,
-        mailbox: Mailbox | None,
-        on_view: Callable[[TicketView], None],
-        on_trouble: Callable[[str], None],
-    ) -> None:
-        self._id = ident
-        self._mailbox = mailbox
-        self._on_view = on_view
-        self._on_trouble = on_trouble
+    def __init__(self, ticket: QueuedTicket) -> None:
+        self._ticket = ticket
+        self._id, self._mailbox, self._on_view, self._on_trouble = ticket
         self._next_look = 0.0
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:

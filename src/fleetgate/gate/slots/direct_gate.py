@@ -8,6 +8,7 @@ node decide instead (gate/slots/node_gate.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic, sleep, time_ns
 
 import msgspec
@@ -32,7 +33,7 @@ from fleetgate.gate.providers.usage_questions import UsageQuestions, UsageSource
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import Decided, Replica, Side
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
-from fleetgate.gate.slots.slot_gate import TicketWait, load_file, unapplied_caps, with_own_host_cap
+from fleetgate.gate.slots.slot_gate import QueuedTicket, TicketWait, load_file, unapplied_caps, with_own_host_cap
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.gate.wakeup.other_hosts import Wake
 from fleetgate.log.protocol import Log, LogReplaced, StoreMoved
@@ -64,8 +65,7 @@ class DirectGate:
         self.turns = Turns(f"{folder}/looked.{mark}" if folder else "")
         self._unreachable: list[str] = []
         self._upkeep_at = 0.0
-        self.before_lock: Callable[[], None] = _nothing
-        self.after_lock: Callable[[], None] = _nothing
+        self.lock_wait: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __repr__(self) -> str:
         return f"<DirectGate on {self.log!r}>"
@@ -102,11 +102,8 @@ class DirectGate:
         prelude = self.news()
         skipped = len(prelude)
         writes = (lambda decided: side(decided[skipped:])) if callable(side) else side
-        self.before_lock()
-        try:
+        with self.lock_wait():
             decided = self.replica.decide([*prelude, *commands], durable=durable, side=writes)
-        finally:
-            self.after_lock()
         self._reclaim_from_unreachable()
         return decided[len(prelude) :]
 
@@ -201,17 +198,10 @@ class DirectGate:
         beats = self.beats if dead else None
         return commands_first(self.replica.catch_up, self.host, news=news, observer=self.observer, beats=beats)
 
-    def waiter(
-        self,
-        ident: str,
-        mailbox: wakeup_mailbox.Mailbox | None,
-        *,
-        on_view: Callable[[TicketView], None],
-        on_trouble: Callable[[str], None],
-    ) -> TicketWait:
+    def waiter(self, ticket: QueuedTicket) -> TicketWait:
         from fleetgate.gate.slots.waiter import Waiter
 
-        return Waiter(self, ident, mailbox, on_view=on_view, on_trouble=on_trouble)
+        return Waiter(self, ticket)
 
     # Looking.
 

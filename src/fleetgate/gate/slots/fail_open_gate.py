@@ -18,14 +18,12 @@ from fleetgate.core.entities import Lease, Reason, Ticket
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.slots.base_gate import BaseSlotGate
-from fleetgate.gate.slots.slot_gate import Left, SlotGate, TicketWait
+from fleetgate.gate.slots.slot_gate import Left, QueuedTicket, SlotGate, TicketWait
 from fleetgate.log.clock import wall_ms
 from fleetgate.log.protocol import SideWrite, StoreError
 
 if TYPE_CHECKING:
     from fleetgate.config.file import Loaded
-    from fleetgate.core.queue.positions import TicketView
-    from fleetgate.gate.wakeup.mailbox import Mailbox
 
 _FIRST_S, _SLOWEST_S = 2.0, 30.0  # between two looks whether there is a store again
 
@@ -96,14 +94,7 @@ class FailOpenGate(BaseSlotGate):
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
         return self.try_decide(commands)
 
-    def waiter(
-        self,
-        ident: str,
-        mailbox: Mailbox | None,
-        *,
-        on_view: Callable[[TicketView], None],
-        on_trouble: Callable[[str], None],
-    ) -> TicketWait:
+    def waiter(self, ticket: QueuedTicket) -> TicketWait:
         return _NoQueue()
 
     def leave(self, ident: str, outcome: str = "ok") -> None:

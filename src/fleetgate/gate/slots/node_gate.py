@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic, time_ns
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,7 +21,7 @@ from fleetgate.gate.node.client import ANSWER_S, NodeGone, NodeLink, NodeSilent
 from fleetgate.gate.providers.usage_questions import UsageQuestions, Wanted
 from fleetgate.gate.slots.base_gate import BaseSlotGate
 from fleetgate.gate.slots.base_waiter import BaseWaiter
-from fleetgate.gate.slots.slot_gate import Left, SlotGate, TicketWait, load_file, with_own_host_cap
+from fleetgate.gate.slots.slot_gate import Left, QueuedTicket, SlotGate, TicketWait, load_file, with_own_host_cap
 from fleetgate.log.clock import boot_ms
 from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import StoreError, StoreMoved
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from fleetgate.config.file import Loaded
     from fleetgate.core.queue.positions import TicketView
     from fleetgate.gate.replica.replica import Decided
-    from fleetgate.gate.wakeup.mailbox import Mailbox
     from fleetgate.log.protocol import SideWrite
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 FAR_ANSWER_S = 15.0  # for an answer, where the node itself may have to wait for a server
@@ -42,6 +42,22 @@ SLOWEST_LOOK_S = 30.0
 _HEAR_S = 0.5  # nothing is passed on meanwhile
 _TRIES = 3
 _TICK_S = min(3.0, BEAT_S)
+
+
+def _or_store(method: Callable[Concatenate[NodeGate, P], T]) -> Callable[Concatenate[NodeGate, P], T]:
+    """What the node answers; once the node is gone, what the gate does that has the store open."""
+    name = method.__name__.removeprefix("_")
+
+    def call(gate: NodeGate, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if gate.direct is None:
+            try:
+                return method(gate, *args, **kwargs)
+            except NodeGone as gone:
+                gate.go_direct(gone)
+        done: T = getattr(gate.direct, name)(*args, **kwargs)
+        return done
+
+    return call
 
 
 class NodeGate(BaseSlotGate):
@@ -149,7 +165,7 @@ class NodeGate(BaseSlotGate):
                 self._tell(str(why))
             self.direct = self._open_direct()
             self.direct.address = self._address
-            self.direct.before_lock, self.direct.after_lock = self.before_lock, self.after_lock
+            self.direct.lock_wait = self.lock_wait
         return self.direct
 
     def rest(self) -> None:
@@ -158,28 +174,14 @@ class NodeGate(BaseSlotGate):
 
     # Deciding.
 
-    def _node_or_store(self, ask: Callable[[], T], direct: Callable[[SlotGate], T]) -> T:
-        """What the node answers; once it is gone, what the gate says that has the store open."""
-        if self.direct is None:
-            try:
-                return ask()
-            except NodeGone as gone:
-                self.go_direct(gone)
-        assert self.direct is not None
-        return direct(self.direct)
-
+    @_or_store
     def decide(
         self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
     ) -> list[Decided]:
-        return self._node_or_store(
-            lambda: self._decided(self._ask(protocol.Decide(list(commands), durable, list(side)))),
-            lambda store: store.decide(commands, durable=durable, side=side),
-        )
-
-    def _decided(self, answer: protocol.Answer) -> list[Decided]:
         from fleetgate.gate.replica.replica import Decided
         from fleetgate.log.event_codec import decode
 
+        answer = self._ask(protocol.Decide(list(commands), durable, list(side)))
         if answer.lease is not None:
             self._known[answer.lease.id] = answer.lease
         return [
@@ -200,13 +202,11 @@ class NodeGate(BaseSlotGate):
             return self.try_decide(commands)
         return self.direct.decide_soon(commands)
 
+    @_or_store
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
-        if not self._filed:
-            command = replace(command, spec=with_own_host_cap(command.spec, self.loaded))
-        return self._node_or_store(lambda: self._acquire(command), lambda store: store.acquire(command))
-
-    def _acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
         loaded = self.loaded
+        if not self._filed:
+            command = replace(command, spec=with_own_host_cap(command.spec, loaded))
         call = protocol.Enter(command, told=False)
         if loaded is not None and self._filed:
             call.file_digest, call.file_modified = loaded.digest, loaded.mtime_ms
@@ -236,23 +236,12 @@ class NodeGate(BaseSlotGate):
             self._known[ident] = answer.lease
         return answer
 
-    def waiter(
-        self,
-        ident: str,
-        mailbox: Mailbox | None,
-        *,
-        on_view: Callable[[TicketView], None],
-        on_trouble: Callable[[str], None],
-    ) -> TicketWait:
-        if self.direct is not None:
-            return self.direct.waiter(ident, mailbox, on_view=on_view, on_trouble=on_trouble)
-        return NodeWaiter(self, ident, mailbox, on_view, on_trouble)
+    def waiter(self, ticket: QueuedTicket) -> TicketWait:
+        return NodeWaiter(self, ticket) if self.direct is None else self.direct.waiter(ticket)
 
+    @_or_store
     def leave(self, ident: str, outcome: str = "ok") -> None:
         """Give up what an id stands for by now. Not worth a long wait: what is left ends with this process."""
-        self._node_or_store(lambda: self._leave(ident, outcome), lambda store: store.leave(ident, outcome))
-
-    def _leave(self, ident: str, outcome: str) -> None:
         lease = self._ask(protocol.About(lease=ident), LEAVE_S).lease
         held = lease is not None and lease.claimed
         end: cmd.Command = cmd.Release(ident, outcome) if held else cmd.Cancel(ident)
@@ -264,40 +253,40 @@ class NodeGate(BaseSlotGate):
     def lease(self, ident: str) -> Lease | None:
         return self._known.get(ident) if self.direct is None else self.direct.lease(ident)
 
+    @_or_store
     def view(self, ident: str) -> TicketView | None:
-        return self._node_or_store(lambda: self.look(ident).view, lambda store: store.view(ident))
+        return self.look(ident).view
 
+    @_or_store
     def is_hopeless(self, view: TicketView) -> bool:
-        return self._node_or_store(lambda: self.look(view.ticket.id).hopeless, lambda store: store.is_hopeless(view))
+        return self.look(view.ticket.id).hopeless
 
+    @_or_store
     def backed_off_until(self, model: str) -> int:
-        return self._node_or_store(
-            lambda: self._ask(protocol.About(model=model)).until, lambda store: store.backed_off_until(model)
-        )
+        return self._ask(protocol.About(model=model)).until
 
+    @_or_store
     def has_other_candidate(self, lease: Lease) -> bool:
-        return self._node_or_store(
-            lambda: self._ask(protocol.About(lease=lease.id)).other, lambda store: store.has_other_candidate(lease)
-        )
+        return self._ask(protocol.About(lease=lease.id)).other
 
     def is_probe(self, ident: str) -> bool:
         """False if that cannot be found out: the agent is already running, and goes on."""
         try:
-            return self._node_or_store(
-                lambda: self._ask(protocol.About(lease=ident)).probe, lambda store: store.is_probe(ident)
-            )
+            return self._is_probe(ident)
         except FleetgateError:
             return False
 
-    def has_open_calls(self, ident: str) -> bool:
-        return self._node_or_store(
-            lambda: self._ask(protocol.About(lease=ident)).has_calls, lambda store: store.has_open_calls(ident)
-        )
+    @_or_store
+    def _is_probe(self, ident: str) -> bool:
+        return self._ask(protocol.About(lease=ident)).probe
 
+    @_or_store
+    def has_open_calls(self, ident: str) -> bool:
+        return self._ask(protocol.About(lease=ident)).has_calls
+
+    @_or_store
     def side_value(self, table: str, key: str) -> bytes | None:
-        return self._node_or_store(
-            lambda: self._ask(protocol.Side(table, key)).value, lambda store: store.side_value(table, key)
-        )
+        return self._ask(protocol.Side(table, key)).value
 
     def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes:
         """A value beside the log that is written once: what is there by now, or else this."""
@@ -362,15 +351,8 @@ class NodeGate(BaseSlotGate):
 class NodeWaiter(BaseWaiter):
     """One ticket of this process, in a queue that the node knows. Keeps no connection while it waits."""
 
-    def __init__(
-        self,
-        gate: NodeGate,
-        ident: str,
-        mailbox: Mailbox | None,
-        on_view: Callable[[TicketView], None],
-        on_trouble: Callable[[str], None],
-    ) -> None:
-        super().__init__(ident, mailbox, on_view, on_trouble)
+    def __init__(self, gate: NodeGate, ticket: QueuedTicket) -> None:
+        super().__init__(ticket)
         self._gate = gate
         self._questions = UsageQuestions(gate, gate.usage, gate.questions)
 
@@ -379,8 +361,7 @@ class NodeWaiter(BaseWaiter):
         gate = self._gate
         ended = super().wait(until, wakeup_fd, lambda: stopped() or gate.direct is not None)
         if ended is None and gate.direct is not None:
-            waiter = gate.waiter(self._id, self._mailbox, on_view=self._on_view, on_trouble=self._on_trouble)
-            return waiter.wait(until, wakeup_fd, stopped)
+            return gate.direct.waiter(self._ticket).wait(until, wakeup_fd, stopped)
         return ended
 
     def _do_without(self, gone: NodeGone) -> None:

@@ -7,9 +7,12 @@ host. `FailOpenGate` (gate/slots/fail_open_gate.py) has neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
+
+from fleetgate.core import commands as cmd
 
 if TYPE_CHECKING:
     from fleetgate.config.file import Loaded
@@ -37,6 +40,15 @@ def why_left(told: bytes | None) -> str:
     return told.decode() if told in (b"expired", b"cancelled") else "lost"
 
 
+class QueuedTicket(NamedTuple):
+    """A ticket of this process, how the process is woken, and what it calls with news and troubles of the store."""
+
+    id: str
+    mailbox: Mailbox | None
+    on_view: Callable[[TicketView], None]
+    on_trouble: Callable[[str], None]
+
+
 class TicketWait(Protocol):
     """A place in the queue."""
 
@@ -54,8 +66,7 @@ class SlotGate(Protocol):
     me: str
     address: str  # where this process is woken
     unapplied: list[str]  # after asking: selectors that our file caps, and that a gate of many machines does not
-    before_lock: Callable[[], None]
-    after_lock: Callable[[], None]
+    lock_wait: Callable[[], AbstractContextManager[None]]  # entered while it waits for the store's lock
 
     @property
     def credentials(self) -> Credentials: ...
@@ -85,14 +96,7 @@ class SlotGate(Protocol):
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
         """Ask once: the lease, the reason of a refusal, or None when the ticket waits in the queue now."""
 
-    def waiter(
-        self,
-        ident: str,
-        mailbox: Mailbox | None,
-        *,
-        on_view: Callable[[TicketView], None],
-        on_trouble: Callable[[str], None],
-    ) -> TicketWait: ...
+    def waiter(self, ticket: QueuedTicket) -> TicketWait: ...
 
     def leave(self, ident: str, outcome: str = "ok") -> None: ...
 

@@ -17,13 +17,12 @@ from time import monotonic
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease
-from fleetgate.core.views.pool_and_lease_views import TicketView, ticket_view
+from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
 from fleetgate.gate.slots.base_waiter import BaseWaiter
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.gate.slots.slot_gate import Left, why_left
+from fleetgate.gate.slots.slot_gate import Left, QueuedTicket, why_left
 from fleetgate.gate.wakeup import other_hosts
-from fleetgate.gate.wakeup.mailbox import Mailbox
 from fleetgate.log.protocol import Listener
 
 POLL_S = 1.0
@@ -34,16 +33,8 @@ _BACKUP_MS = 300  # a deadline that is overdue by this much is acted on by any p
 class Waiter(BaseWaiter):
     """One ticket of this process, on a store that it has open itself."""
 
-    def __init__(
-        self,
-        gate: DirectGate,
-        ident: str,
-        mailbox: Mailbox | None,
-        *,
-        on_view: Callable[[TicketView], None],
-        on_trouble: Callable[[str], None],
-    ) -> None:
-        super().__init__(ident, mailbox, on_view, on_trouble)
+    def __init__(self, gate: DirectGate, ticket: QueuedTicket) -> None:
+        super().__init__(ticket)
         self._gate = gate
         self._listener: Listener | None = None
         self._mark = ""
