@@ -10,9 +10,10 @@ import pytest
 
 from fleetgate.core.events import Event
 from fleetgate.log import open_log
-from fleetgate.log.memory import MemoryLog, MemoryStore
+from fleetgate.log.memory import MemoryLog
 from fleetgate.log.protocol import START, Log, Position, SideWrite
 from fleetgate.log.sqlite.log import SqliteLog
+from tests.memory_backup import RestorableStore
 from tests.pooling_node import LendingNode
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store
@@ -58,7 +59,7 @@ class Store:
 class InMemory(Store):
     def __init__(self) -> None:
         super().__init__()
-        self._store = MemoryStore(self.time)
+        self._store = RestorableStore(self.time)
 
     def _open(self) -> Log:
         return MemoryLog(store=self._store)

@@ -27,6 +27,7 @@ from fleetgate.log.memory import MemoryLog, MemoryStore
 from fleetgate.log.sqlite.log import SqliteLog
 from fleetgate.testing import FakeClock
 from tests.library.helpers import CODER, PATIENCE_S, Witness, in_flight, in_queue, nothing_is_left, until
+from tests.memory_backup import RestorableStore
 from tests.simulation.stores import InSqlite
 from tests.timed import within
 
@@ -301,7 +302,7 @@ async def test_Q2_a_store_that_fails_while_a_gate_finds_its_bearings_is_asked_ag
 ) -> None:
     monkeypatch.setattr(background_tasks, "POLL_S", 0.02)
     clock = FakeClock(1_700_000_000_000)
-    store = MemoryStore(clock)
+    store = RestorableStore(clock)
     log = Witness(MemoryLog(store=store))
     gate = Gate(GateCore(log))
     async with gate:

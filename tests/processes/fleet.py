@@ -37,8 +37,9 @@ from fleetgate.core.state.state import State
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.request_ids import new_id
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.log import START, open_log
+from fleetgate.log import open_log
 from fleetgate.log.clock import boot_ms
+from fleetgate.log.protocol import START
 
 T = TypeVar("T")
 

@@ -14,6 +14,7 @@ from fleetgate.config.errors import BadValue
 from fleetgate.config.value_types import read_pattern
 from fleetgate.gate.liveness import foreign_agents, process_identity
 from fleetgate.gate.store_users import StoreUsers
+from tests import census
 
 README = (r"opencode.*-m (?P<model>\S+)", r"claude .*--model (?P<model>\S+)")
 STRANGER = 65_534
@@ -43,7 +44,7 @@ def of_a_stranger() -> Iterator[None]:
 @pytest.mark.usefixtures("of_a_stranger")
 def test_processes_of_other_users_are_not_counted(tmp_path: Path):
     tmp_path.chmod(0o700)
-    assert foreign_agents.look("", [PATTERN], StoreUsers(str(tmp_path))) == []
+    assert census.look("", [PATTERN], StoreUsers(str(tmp_path))) == []
 
 
 @only_root
@@ -51,7 +52,7 @@ def test_processes_of_other_users_are_not_counted(tmp_path: Path):
 def test_processes_of_the_members_of_a_shared_folders_group_are_counted(tmp_path: Path):
     os.chown(tmp_path, 0, STRANGER)
     tmp_path.chmod(0o2770)
-    assert len(foreign_agents.look("", [PATTERN], StoreUsers(str(tmp_path)))) == 1
+    assert len(census.look("", [PATTERN], StoreUsers(str(tmp_path)))) == 1
 
 
 @only_root
@@ -59,15 +60,15 @@ def test_processes_of_the_members_of_a_shared_folders_group_are_counted(tmp_path
 @pytest.mark.parametrize("named", ["nobody", "*"])
 def test_processes_of_users_that_the_config_names_are_counted(tmp_path: Path, named: str):
     tmp_path.chmod(0o700)
-    assert len(foreign_agents.look("", [PATTERN], StoreUsers(str(tmp_path), (named,)))) == 1
+    assert len(census.look("", [PATTERN], StoreUsers(str(tmp_path), (named,)))) == 1
 
 
 @only_root
 @pytest.mark.usefixtures("of_a_stranger")
 def test_a_look_of_other_users_is_not_taken_from_the_cache(tmp_path: Path):
     cache = str(tmp_path / "census.cache")
-    assert len(foreign_agents.look(cache, [PATTERN], StoreUsers("", ("*",)))) == 1
-    assert len(foreign_agents.look(cache, [PATTERN], StoreUsers(""))) == 0
+    assert len(census.look(cache, [PATTERN], StoreUsers("", ("*",)))) == 1
+    assert len(census.look(cache, [PATTERN], StoreUsers(""))) == 0
 
 
 def test_the_users_of_a_folder_are_those_who_can_write_to_it(tmp_path: Path):
@@ -108,7 +109,7 @@ def test_when_the_budget_is_spent_the_rest_is_passed_over_and_said():
 
 def test_a_flag_behind_a_long_prompt_is_seen():
     argv = ["opencode", "run", "prompt " * 10_000, "-m", "a/b"]
-    assert foreign_agents.count(README, (), [(900, 1, argv)]) == (("a/b", 1),)
+    assert census.count(README, (), [(900, 1, argv)]) == (("a/b", 1),)
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+b", r"(?:x.*)*y", r"(a|b+)*c", r"(\s*\S+){20,}", r"((a*)?b)+"])
@@ -134,7 +135,7 @@ def test_ordinary_patterns_are_taken(pattern: str):
     ids=" ".join,
 )
 def test_a_foreign_agent_counts_for_the_model_that_run_would_name(argv: list[str], model: str):
-    assert foreign_agents.count(README, (), [(900, 1, argv)]) == ((model, 1),)
+    assert census.count(README, (), [(900, 1, argv)]) == ((model, 1),)
 
 
 def test_a_process_with_very_many_arguments_costs_little_to_read():

@@ -6,11 +6,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from fleetgate.log.memory import MemoryLog, MemoryStore
+from fleetgate.log.memory import MemoryLog
 from fleetgate.log.postgres import PostgresLog
 from fleetgate.log.protocol import Log
 from fleetgate.log.sqlite.log import SqliteLog
 from fleetgate.testing import FakeClock
+from tests.memory_backup import RestorableStore
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store
 
@@ -36,7 +37,7 @@ class Store:
 class InMemory(Store):
     def __init__(self) -> None:
         super().__init__()
-        self._store = MemoryStore(self.clock)
+        self._store = RestorableStore(self.clock)
 
     def open(self) -> MemoryLog:
         return MemoryLog(store=self._store)

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgate.gate.liveness import foreign_agents, process_identity
+from tests import census
 
 OPUS = "anthropic/claude-opus-4-6"
 SONNET = "anthropic/claude-sonnet-4-6"
@@ -27,11 +28,11 @@ def agent(model: str = OPUS) -> list[str]:
 
 
 def count(*procs: foreign_agents.Row, own: Sequence[int] = (), patterns: Sequence[str] = (PATTERN,)) -> dict[str, int]:
-    return dict(foreign_agents.count(patterns, own, procs))
+    return dict(census.count(patterns, own, procs))
 
 
 def test_a13_matching_processes_are_counted_by_model() -> None:
-    assert foreign_agents.count(
+    assert census.count(
         [PATTERN], (), [(900, 1, agent()), (901, 1, agent(SONNET)), (902, 1, agent()), (903, 1, ["bash"])]
     ) == ((OPUS, 2), (SONNET, 1))
 
@@ -153,7 +154,7 @@ def test_a13_a_prompt_of_many_lines_does_not_hide_what_follows_it() -> None:
 
 def test_without_patterns_nothing_is_counted() -> None:
     assert count((900, 1, agent()), patterns=[]) == {}
-    assert foreign_agents.look("", []) == []
+    assert census.look("", []) == []
     assert foreign_agents.tally([], ["whoever"]) == ()
 
 
@@ -195,7 +196,7 @@ def test_a13_in_any_tree_exactly_the_topmost_foreign_matches_count(
             expected[MODELS[kind]] += 1
         covered[pid] = not free or kind in MODELS or kind == "fleetgate"
     chance.shuffle(rows)
-    assert dict(foreign_agents.count([PATTERN], own, rows)) == dict(expected)
+    assert dict(census.count([PATTERN], own, rows)) == dict(expected)
 
 
 # Real processes. Each says a word when it runs: only then can its command line be seen.
@@ -236,14 +237,14 @@ def identity(pid: int) -> str:
 def test_a13_a_real_foreign_agent_counts_until_it_ends(tmp_path: Path) -> None:
     cache = str(tmp_path / "census")
     with running("python", "-c", WAIT, WORD, "-m", OPUS) as (child, _):
-        assert foreign_agents.count([REAL], ()) == ((OPUS, 1),)
-        seen = foreign_agents.look(cache, [REAL])
+        assert census.count([REAL], ()) == ((OPUS, 1),)
+        seen = census.look(cache, [REAL])
         assert [one.process for one in seen] == [identity(child.pid)]
         assert os.getpid() in seen[0].above
         assert foreign_agents.tally(seen, ()) == ((OPUS, 1),)
     # The look is older than the end; the tally is not.
     assert foreign_agents.tally(seen, ()) == ()
-    assert foreign_agents.tally(foreign_agents.look(cache, [REAL]), ()) == ()
+    assert foreign_agents.tally(census.look(cache, [REAL]), ()) == ()
 
 
 def test_a13_a_lease_younger_than_the_cached_look_still_makes_its_agent_ours(
@@ -252,14 +253,14 @@ def test_a13_a_lease_younger_than_the_cached_look_still_makes_its_agent_ours(
     monkeypatch.setattr(foreign_agents, "FRESH_MS", 1 << 40)
     cache = str(tmp_path / "census")
     with running("python", "-c", WAIT, WORD, "-m", OPUS) as (child, _):
-        assert foreign_agents.tally(foreign_agents.look(cache, [REAL]), ()) == ((OPUS, 1),)
-        assert foreign_agents.tally(foreign_agents.look(cache, [REAL]), [identity(child.pid)]) == ()
-        assert foreign_agents.tally(foreign_agents.look(cache, [REAL]), [identity(os.getpid())]) == ()
+        assert foreign_agents.tally(census.look(cache, [REAL]), ()) == ((OPUS, 1),)
+        assert foreign_agents.tally(census.look(cache, [REAL]), [identity(child.pid)]) == ()
+        assert foreign_agents.tally(census.look(cache, [REAL]), [identity(os.getpid())]) == ()
 
 
 def test_a13_a_holder_whose_pid_another_process_has_by_now_owns_nothing() -> None:
     with running("python", "-c", WAIT, WORD, "-m", OPUS) as (child, _):
-        seen = foreign_agents.look("", [REAL])
+        seen = census.look("", [REAL])
         before = identity(child.pid).rsplit("|", 1)[0] + "|1"
         elsewhere = identity(child.pid).split("|")
         elsewhere[2] = "1"  # the same number in another container
@@ -269,13 +270,13 @@ def test_a13_a_holder_whose_pid_another_process_has_by_now_owns_nothing() -> Non
 def test_a13_a_real_agent_under_a_fleetgate_process_is_not_counted() -> None:
     with running("fleetgate", "-c", PARENT, sys.executable, "-c", WAIT, WORD, "-m", OPUS) as (wrapper, said):
         assert process_identity.parent_of(int(said[1])) == wrapper.pid
-        assert foreign_agents.count([REAL], ()) == ()
+        assert census.count([REAL], ()) == ()
         os.kill(int(said[1]), 9)
 
 
 def test_a13_a_real_family_counts_once() -> None:
     with running("python", "-c", PARENT, sys.executable, "-c", WAIT, WORD, "-m", OPUS) as (parent, said):
-        seen = foreign_agents.look("", [REAL])
+        seen = census.look("", [REAL])
         assert [process_identity.pid_of(one.process) for one in seen] == [parent.pid]
         os.kill(int(said[1]), 9)
 
@@ -284,14 +285,14 @@ def test_a_look_is_shared_for_a_second_and_not_longer(tmp_path: Path, monkeypatc
     cache = tmp_path / "census"
     monkeypatch.setattr(foreign_agents, "FRESH_MS", 1 << 40)
     with running("python", "-c", WAIT, WORD, "-m", OPUS):
-        assert len(foreign_agents.look(str(cache), [REAL])) == 1
+        assert len(census.look(str(cache), [REAL])) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["census"]
     monkeypatch.setattr(foreign_agents, "command_lines", lambda users: pytest.fail("looked again"))
-    assert len(foreign_agents.look(str(cache), [REAL])) == 1
+    assert len(census.look(str(cache), [REAL])) == 1
     monkeypatch.undo()
     assert foreign_agents.FRESH_MS == 1000
     monkeypatch.setattr(foreign_agents, "FRESH_MS", 0)
-    assert foreign_agents.look(str(cache), [REAL]) == []
+    assert census.look(str(cache), [REAL]) == []
 
 
 def test_a_look_for_other_patterns_or_from_another_place_is_not_used(
@@ -300,34 +301,34 @@ def test_a_look_for_other_patterns_or_from_another_place_is_not_used(
     cache = str(tmp_path / "census")
     monkeypatch.setattr(foreign_agents, "FRESH_MS", 1 << 40)
     with running("python", "-c", WAIT, WORD, "-m", OPUS):
-        assert len(foreign_agents.look(cache, [REAL])) == 1
-        assert foreign_agents.look(cache, ["no such process at all, anywhere$"]) == []
-        assert len(foreign_agents.look(cache, [REAL])) == 1
+        assert len(census.look(cache, [REAL])) == 1
+        assert census.look(cache, ["no such process at all, anywhere$"]) == []
+        assert len(census.look(cache, [REAL])) == 1
     monkeypatch.setattr(foreign_agents, "_place", lambda: "another container")
-    assert foreign_agents.look(cache, [REAL]) == []
+    assert census.look(cache, [REAL]) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"[1,2,3,4]", b"\xff\xfe", b'["",[],0,[["x"]]]'])
 def test_q1_a_spoilt_cache_is_looked_past_and_replaced(tmp_path: Path, content: bytes) -> None:
     cache = tmp_path / "census"
     cache.write_bytes(content)
-    assert foreign_agents.look(str(cache), [REAL]) == []
+    assert census.look(str(cache), [REAL]) == []
     assert cache.read_bytes() != content
 
 
 def test_q2_where_no_cache_can_be_written_everybody_looks_for_himself(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with running("python", "-c", WAIT, WORD, "-m", OPUS):
-        assert len(foreign_agents.look(str(tmp_path / "missing" / "census"), [REAL])) == 1
-        assert len(foreign_agents.look(str(tmp_path / "folder"), [REAL])) == 1
+        assert len(census.look(str(tmp_path / "missing" / "census"), [REAL])) == 1
+        assert len(census.look(str(tmp_path / "folder"), [REAL])) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_psutil_sees_the_same_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     with running("python", "-c", WAIT, WORD, "-m", OPUS) as (child, _):
         monkeypatch.setattr(process_identity, "_LINUX", False)
-        seen = foreign_agents.look("", [REAL])
+        seen = census.look("", [REAL])
         assert [process_identity.pid_of(one.process) for one in seen] == [child.pid]
         assert foreign_agents.tally(seen, ()) == ((OPUS, 1),)
         monkeypatch.setitem(sys.modules, "psutil", None)
-        assert foreign_agents.look("", [REAL]) == []
+        assert census.look("", [REAL]) == []

@@ -8,16 +8,17 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Spec
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.replica.replica import Replica
-from fleetgate.log.memory import MemoryLog, MemoryStore
+from fleetgate.log.memory import MemoryLog
 from fleetgate.testing import FakeClock
+from tests.memory_backup import RestorableStore
 
 ME = process_identity.this_process()
 OTHER = process_identity.identify(os.getppid()) or ""
 SPEC = Spec(("umans/coder",), "requests")
 
 
-def pair() -> tuple[MemoryStore, Replica, Replica]:
-    store = MemoryStore(FakeClock(1_700_000_000_000))
+def pair() -> tuple[RestorableStore, Replica, Replica]:
+    store = RestorableStore(FakeClock(1_700_000_000_000))
     mine, theirs = (Replica(MemoryLog(store=store), name) for name in (ME, OTHER))
     mine.decide([])
     return store, mine, theirs

@@ -7,6 +7,7 @@ import threading
 from fleetgate.core.events import Returned
 from fleetgate.log.memory import FairLock, MemoryLog
 from fleetgate.log.protocol import START
+from tests.memory_backup import RestorableStore
 
 
 def test_a_connected_log_shares_store_and_clock() -> None:
@@ -21,8 +22,8 @@ def test_a_connected_log_shares_store_and_clock() -> None:
 
 
 def test_a_backup_does_not_change_with_the_store() -> None:
-    log = MemoryLog(lambda: 7)
-    backup = log.store.backup()
+    log = MemoryLog(store=(store := RestorableStore(lambda: 7)))
+    backup = store.backup()
     log.lock()
     log.begin()
     log.append(START, 7, [Returned(id="a")], None)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetgate.log import StoreError, open_log
+from fleetgate.log import open_log
 from fleetgate.log.postgres.connection import ConnectionLost, connect
 from fleetgate.log.postgres.url import parse
+from fleetgate.log.protocol import StoreError
 from fleetgate.log.store_url import local_folder, shown
 
 SECRET = "hunter2"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetgate.log import START, StoreError, open_log
+from fleetgate.log import open_log
 from fleetgate.log.memory import MemoryLog
+from fleetgate.log.protocol import START, StoreError
 from fleetgate.log.sqlite.log import SqliteLog
 
 

@@ -18,7 +18,7 @@ import uvloop
 from msgspec import Struct
 
 from fleetgate.api.app import build
-from fleetgate.api.http.connection_limits import LOOK_S, most_connections, raise_open_files
+from fleetgate.api.http.connection_limits import LOOK_S, most_connections
 from fleetgate.api.http.proxy_mount import MountedApp
 from fleetgate.api.http.uvicorn_protocol import ClientProtocol
 from fleetgate.api.jobs.threads import JobCalls
@@ -35,6 +35,7 @@ from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node.node import Node
 from fleetgate.gate.node.server import listening
+from fleetgate.gate.open_files import raise_open_files
 from fleetgate.gate.serving.local_peer import LocalUsers
 from fleetgate.gate.serving.service_address import ServiceAddress, remove_address, write_address
 from fleetgate.gate.serving.service_gate import ServiceGate

@@ -39,7 +39,7 @@ class StoreUsers:
             return False
         known = self._members.get(uid)
         if known is None:
-            known = self._members[uid] = self._group in _groups_of(uid)
+            known = self._members[uid] = self._group in groups_of(uid)
         return known
 
     @property
@@ -57,7 +57,8 @@ def _uid_of(name: str) -> int | None:
         return None
 
 
-def _groups_of(uid: int) -> list[int]:
+def groups_of(uid: int) -> list[int]:
+    """The groups of a user; none of one that does not exist."""
     import pwd
 
     try:

@@ -9,32 +9,7 @@ from __future__ import annotations
 import os
 
 from fleetgate.log.clock import Clock
-from fleetgate.log.protocol import (
-    START,
-    Commit,
-    Head,
-    Log,
-    LogReplaced,
-    Position,
-    SideWrite,
-    Stored,
-    StoreError,
-    TransactionLost,
-)
-
-__all__ = [
-    "START",
-    "Commit",
-    "Head",
-    "Log",
-    "LogReplaced",
-    "Position",
-    "SideWrite",
-    "StoreError",
-    "Stored",
-    "TransactionLost",
-    "open_log",
-]
+from fleetgate.log.protocol import Log, StoreError
 
 
 def open_log(url: str, *, clock: Clock | None = None) -> Log:

@@ -10,13 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from fleetgate.core.events import Event
 from fleetgate.log.checksum import is_whole
 from fleetgate.log.event_codec import decode
-from fleetgate.log.protocol import Commit, LogReplaced, Position, StoreError
+from fleetgate.log.protocol import Commit, Head, LogReplaced, Position, StoreError
 
 Row = tuple[int, str, int, int, int | None, str]  # of the log: number, id, time, seq, due, events
 
 
 def position_of(row: Row) -> Position:
     return Position(row[0], row[1], row[3])
+
+
+def head_of(rows: list[Row]) -> Head | None:
+    """What the last commit says, which is the only one of these rows."""
+    for number, _, at, _, due, _ in rows:
+        return Head(number, at, due)
+    return None
 
 
 def check_rows(rows: list[Row], damaged: Callable[[str], StoreError]) -> list[Row]:

@@ -90,21 +90,6 @@ class MemoryStore:
         self.snapshots: list[Stored] = []  # oldest first, at most two
         self.beats: dict[str, int] = {}
 
-    def backup(self) -> MemoryStore:
-        """A copy of the contents as they are now."""
-        copy = MemoryStore(self.clock)
-        copy.restore(self)
-        return copy
-
-    def restore(self, other: MemoryStore) -> None:
-        """Replace the contents by another store's, as one restores a backup under running processes."""
-        with other.mutex:
-            contents = other.first, list(other.rows), other.bytes, list(other.snapshots)
-            tables = {name: dict(table) for name, table in other.tables.items()}
-        with self.mutex:
-            self.first, self.rows, self.bytes, self.snapshots = contents
-            self.tables = tables
-
 
 class MemoryLog:
     """One decider's view of a store in memory. `clock` is for tests: the log's time in ms."""

@@ -9,7 +9,7 @@ from time import monotonic, sleep
 
 from fleetgate.cli.doctor import check_store
 from fleetgate.cli.doctor.check_providers import backoffs, providers
-from fleetgate.cli.doctor.check_store import Visit, is_stopped
+from fleetgate.cli.doctor.check_store import Visit
 from fleetgate.cli.doctor.finding import ELSEWHERE, Finding, Findings, named
 from fleetgate.cli.open_gate import open_gate
 from fleetgate.config.file import Loaded
@@ -226,7 +226,7 @@ def _stopped(holders: set[str]) -> Findings:
         for holder in holders
         if process_identity.is_gone(holder) is False and (pid := process_identity.local_pid(holder))
     }
-    for pid in sorted(pid for pid in pids if is_stopped(pid)):
+    for pid in sorted(pid for pid in pids if process_identity.is_stopped(pid)):
         text = f"process {pid} ({process_identity.describe(pid)}) is stopped, and keeps its slots or its place"
         yield Finding("holders", "warn", text, f"kill -CONT {pid}")
 

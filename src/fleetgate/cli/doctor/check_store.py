@@ -25,7 +25,7 @@ from fleetgate.log.clock import boot_id
 from fleetgate.log.protocol import StoreError
 from fleetgate.log.sqlite.connection import FORMAT, MOVED
 from fleetgate.log.sqlite.error_messages import explain
-from fleetgate.log.sqlite.filesystems import kind_in_mountinfo, refuse_network
+from fleetgate.log.sqlite.filesystems import mounted_kind, refuse_network
 from fleetgate.log.sqlite.moved_store import moved
 from fleetgate.log.store_url import POSTGRES, local_folder, shown
 from fleetgate.present.text import count
@@ -146,7 +146,7 @@ class Visit:
     def disk(self) -> Findings:
         refuse_network(self.home)
         there = _nearest(self.home)
-        kind = _file_system(there)
+        kind = mounted_kind(os.path.realpath(there))
         space = os.statvfs(there)
         free = space.f_bavail * space.f_frsize
         where = f"{format_size(free)} free on {kind or 'a local file system'}"
@@ -172,7 +172,7 @@ class Visit:
         self.locked = True
         owner = owners[0]
         who = f"process {owner} ({process_identity.describe(owner)})" if owner else "a process"
-        if owner and is_stopped(owner):
+        if owner and process_identity.is_stopped(owner):
             text = f"{who} is stopped and holds the store's lock: no agent can start or finish until it continues"
             yield Finding("lock", "bad", f"{text} (or is killed: kill -9 {owner})", f"kill -CONT {owner}")
         else:
@@ -317,20 +317,3 @@ def _files(folder: str) -> list[str]:
     except OSError:
         return []
     return [os.path.join(folder, name) for name in sorted(names) if name.startswith("fleetgate.")]
-
-
-def _file_system(path: str) -> str:
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            return kind_in_mountinfo(file.read(), os.path.realpath(path))
-    except OSError:
-        return ""
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped, by Ctrl-Z or a debugger."""
-    try:
-        data = process_identity.read(f"/proc/{pid}/stat")
-    except OSError:
-        return False
-    return data[data.rindex(b")") + 1 :].split(None, 1)[0] in (b"T", b"t")

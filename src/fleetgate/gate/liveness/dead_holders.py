@@ -42,10 +42,4 @@ def lost(state: State, judge: Callable[[str], bool] = _certainly) -> cmd.Lost | 
 def _speaks(process: str) -> bool:
     """Whether a process lives and is not stopped."""
     pid = process_identity.local_pid(process)
-    if pid is None or process_identity.is_gone(process) is not False:
-        return False
-    try:
-        stat = process_identity.read(f"/proc/{pid}/stat", most=1)
-    except OSError:
-        return True  # no /proc here, or gone in this instant
-    return stat[stat.rindex(b")") + 2 :][:1] not in (b"T", b"t")
+    return pid is not None and process_identity.is_gone(process) is False and not process_identity.is_stopped(pid)

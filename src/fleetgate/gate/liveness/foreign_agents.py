@@ -9,7 +9,7 @@ A command line is something that anyone can make as long and as odd as they like
 grows faster than the text. So of each argument only the start is matched, of each command line two thousand
 characters, and a census that takes too long in all stops, with what it has seen by then.
 
-Two steps, because they have different needs. `look` reads the command lines of the whole machine, a few
+Two steps, because they have different needs. `take` reads the command lines of the whole machine, a few
 milliseconds, and its answer is shared by all processes for about a second. `tally` sets that answer against
 the leases of this very moment, and asks of each candidate whether it still lives. So a cached look never makes
 an agent foreign whose lease is younger than the look, nor keeps a slot for one that has ended; provided that
@@ -33,9 +33,8 @@ from fleetgate.log.clock import boot_ms
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    Row = tuple[int, int, Sequence[str]]  # pid, parent's pid, arguments
 
 FRESH_MS = 1000
 BUDGET_MS = 250  # for matching all command lines of a census
@@ -68,13 +67,11 @@ class Look(msgspec.Struct, array_like=True):
     trouble: str = ""  # what it could not do
 
 
-def look(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = None) -> list[Seen]:
-    """The matching processes of the gate's users, as of at most about a second ago. "" for no cache."""
-    return take(cache_path, patterns, users).seen
-
-
 def take(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = None) -> Look:
-    """The same, with what the census could not do."""
+    """The matching processes of the gate's users, as of at most about a second ago, and what the census could not do.
+
+    `cache_path` is "" for no cache.
+    """
     users = users or StoreUsers("")
     place, at_ms = f"{_place()}|{users.key}", boot_ms()
     if not patterns:
@@ -109,23 +106,6 @@ def tally(seen: Iterable[Seen], own: Iterable[str]) -> tuple[tuple[str, int], ..
         owned = any(above in mine and not process_identity.is_gone(mine[above]) for above in chain if above)
         if pid != os.getpid() and not owned:
             counts[one.model] = counts.get(one.model, 0) + 1
-    return tuple(sorted(counts.items()))
-
-
-def count(
-    patterns: Sequence[str], own_pids: Collection[int], procs: Iterable[Row] | None = None
-) -> tuple[tuple[str, int], ...]:
-    """Look and tally in one step, without a cache: of this machine, or of the processes given."""
-    if procs is None:
-        found = find(patterns, command_lines(StoreUsers("")), process_identity.parent_of)
-    else:
-        rows = list(procs)
-        parents = {pid: parent for pid, parent, _ in rows}
-        found = find(patterns, {pid: argv for pid, _, argv in rows}, lambda pid: parents.get(pid, 0))
-    counts: dict[str, int] = {}
-    for pid, model, above in found:
-        if pid != os.getpid() and pid not in own_pids and not any(parent in own_pids for parent in above):
-            counts[model] = counts.get(model, 0) + 1
     return tuple(sorted(counts.items()))
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 
 from fleetgate.gate.liveness.process_identity import psutil_or_none, read
+from fleetgate.log.sqlite.filesystems import unescaped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,14 +104,7 @@ def _cgroup_mounts(text: str) -> Iterator[tuple[str, str, str]]:
             continue
         kind, options = types[0], types[2].split(",")
         if kind == "cgroup2" or (kind == "cgroup" and "memory" in options):
-            yield kind, os.path.normpath(_unescape(fields[3])), os.path.normpath(_unescape(fields[4]))
-
-
-def _unescape(field: str) -> str:
-    """Undo the octal escapes of mountinfo."""
-    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        field = field.replace(code, char)
-    return field
+            yield kind, os.path.normpath(unescaped(fields[3])), os.path.normpath(unescaped(fields[4]))
 
 
 def _text(path: str) -> str:

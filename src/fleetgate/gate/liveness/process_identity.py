@@ -135,6 +135,14 @@ def owner_of(pid: int) -> int | None:
         return None
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, by Ctrl-Z or a debugger; False where that cannot be seen, or it is gone."""
+    try:
+        return _stat(pid)[0] in (b"T", b"t")
+    except (OSError, ValueError):
+        return False
+
+
 def has_variable(pid: int, pair: str) -> bool:
     """Whether a process of this user was started with this variable (`NAME=VALUE`); True where that cannot be seen."""
     if not _LINUX:

@@ -64,14 +64,17 @@ def _is_trusted(sock: _socket.socket, path: str) -> bool:
 
     In a folder that a group shares any member can listen here, and would decide for all the others.
     """
-    option = getattr(_socket, "SO_PEERCRED", None)
-    if option is None:
-        return True
-    _, uid, _ = unpack("3i", sock.getsockopt(_socket.SOL_SOCKET, option, 12))
-    if uid in (os.geteuid(), 0):
+    uid = peer_uid(sock)
+    if uid in (None, os.geteuid(), 0):
         return True
     runtime = os.path.dirname(path)
     return os.path.basename(runtime) == "run" and uid == os.stat(os.path.dirname(runtime)).st_uid
+
+
+def peer_uid(sock: _socket.socket) -> int | None:
+    """The user at the other end; None where the system does not tell."""
+    option = getattr(_socket, "SO_PEERCRED", None)
+    return None if option is None else unpack("3i", sock.getsockopt(_socket.SOL_SOCKET, option, 12))[1]
 
 
 def is_held(path: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 
 from fleetgate.config.file import Loaded
@@ -14,6 +13,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import discovery
 from fleetgate.gate.node.node import Node
 from fleetgate.gate.node.server import NodeServer
+from fleetgate.gate.open_files import raise_open_files
 from fleetgate.gate.outage_log import logger
 from fleetgate.log import open_log
 from fleetgate.log.protocol import StoreError
@@ -39,7 +39,7 @@ def run_node(loaded: Loaded | None, *, idle_s: float | None = None) -> int:
         say("another node of this host runs already")
         return 0
     try:
-        _allow_many_files()
+        raise_open_files()  # each question is a connection for a moment, and thousands may come at once
         return asyncio.run(_run(url, loaded, folder, path, idle_s))
     except StoreError as error:
         discovery.write_end_reason(path, error)
@@ -87,16 +87,6 @@ async def _until_told(stop: asyncio.Event, server: NodeServer, node: Node, idle_
         if not os.path.exists(server.path):
             say("its socket is gone, so no process can find it any more")
             return
-
-
-def _allow_many_files() -> None:
-    """Each question is a connection for a moment, and thousands may come at once."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if most == resource.RLIM_INFINITY else min(most, 65_536)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-    except (OSError, ValueError):
-        pass
 
 
 def say(text: str) -> None:

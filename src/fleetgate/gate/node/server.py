@@ -8,7 +8,6 @@ import asyncio
 import os
 import socket
 import stat
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -167,11 +166,6 @@ async def _frame(reader: asyncio.StreamReader, within_s: float) -> bytes | None:
 
 def _may_ask(sock: socket.socket) -> bool:
     """The folder's and the socket's rights say who may; this is the second lock on the same door."""
-    peer = getattr(socket, "SO_PEERCRED", None)
-    if peer is None:
+    if discovery.peer_uid(sock) in (None, 0, os.geteuid()):
         return True
-    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, peer, struct.calcsize("3i")))
-    if uid in (0, os.geteuid()):
-        return True
-    path = sock.getsockname()
-    return bool(os.stat(os.path.dirname(path)).st_mode & stat.S_IWGRP)
+    return bool(os.stat(os.path.dirname(sock.getsockname())).st_mode & stat.S_IWGRP)

@@ -21,6 +21,8 @@ import sys
 from ipaddress import ip_address
 from time import monotonic
 
+from fleetgate.gate.store_users import groups_of
+
 Address = tuple[str, int]
 
 _NETLINK_SOCK_DIAG = 4
@@ -94,7 +96,7 @@ class LocalUsers:
         known, until = self._members.get(user, (False, 0.0))
         now = monotonic()
         if now >= until:
-            known = self._group in _groups_of(user)
+            known = self._group in groups_of(user)
             self._members[user] = known, now + _MEMBERSHIP_S
         return known
 
@@ -186,13 +188,3 @@ def _group_of(folder: str) -> int | None:
     except OSError:
         return None
     return found.st_gid if found.st_mode & 0o020 else None
-
-
-def _groups_of(user: int) -> list[int]:
-    import pwd
-
-    try:
-        known = pwd.getpwuid(user)
-        return os.getgrouplist(known.pw_name, known.pw_gid)
-    except (KeyError, OSError):
-        return []

@@ -38,6 +38,8 @@ class ServiceGate:
 
     def __init__(self, core: GateCore) -> None:
         self.core = core
+        self.me, self.host = core.me, core.host  # this process, and its machine
+        self.folder = core.folder  # the state folder; "" when the store is in memory
 
     async def __aenter__(self) -> Self:
         await self.core.open()
@@ -49,23 +51,9 @@ class ServiceGate:
         await self.core.close()
 
     @property
-    def me(self) -> str:
-        """This process."""
-        return self.core.me
-
-    @property
-    def host(self) -> str:
-        return self.core.host
-
-    @property
     def address(self) -> str:
         """Where this gate is woken."""
         return self.core.address
-
-    @property
-    def folder(self) -> str:
-        """The state folder; "" when the store is in memory."""
-        return self.core.folder
 
     @property
     def settings(self) -> Settings:

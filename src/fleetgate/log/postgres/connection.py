@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import get_ident
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
@@ -314,6 +315,20 @@ def escaping(conn: Connection[Any]) -> Callable[[bytes], bytes]:
     """What makes a literal of text, for this connection."""
     escape: Callable[[bytes], bytes] = import_psycopg().pq.Escaping(conn.pgconn).escape_literal
     return escape
+
+
+@contextmanager
+def short_connection(address: Address, otherwise: str = "") -> Iterator[ServerConnection]:
+    """A connection for a few statements. What goes wrong with it is a StoreError, which says `otherwise` as well."""
+    link = ServerConnection(address, lambda: None)
+    try:
+        yield link
+    except StatementRefused as refused:
+        raise explain(address, refused) from refused
+    except ConnectionLost as lost:
+        raise explain_lost(address, f"{lost}; {otherwise}" if otherwise else str(lost)) from lost
+    finally:
+        link.close()
 
 
 class Tries:

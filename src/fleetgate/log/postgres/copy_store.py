@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from fleetgate.log.continuity import Row
 from fleetgate.log.postgres import migrations
 from fleetgate.log.postgres import sql as sql
-from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused, explain, explain_lost
+from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused, short_connection
 from fleetgate.log.postgres.log import PostgresLog
 from fleetgate.log.postgres.row_codec import bytes_of, rows_of, text_of
 from fleetgate.log.postgres.session import MOVED_TO
@@ -41,26 +41,9 @@ class Copied(NamedTuple):
     values: int = 0
 
 
-class Source(Protocol):
-    """A gate to copy from."""
-
-    def lock(self) -> None: ...
-
-    def rows(self, after: int, limit: int) -> list[Row]: ...
-
-    def sides(self) -> list[SideRow]: ...
-
-    def snapshot(self) -> Stored | None: ...
-
-    def close_for_good(self, to: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def copy(source: str, target: Address) -> Copied:
     """Copy the gate at a URL into an empty namespace, and close it."""
-    link = ServerConnection(target, lambda: None)
-    try:
+    with short_connection(target, "nothing was changed in the old gate") as link:
         filler = _Filler(link)
         try:
             old = open_source(source)
@@ -73,12 +56,6 @@ def copy(source: str, target: Address) -> Copied:
             return filler.fill(old)
         finally:
             old.close()
-    except StatementRefused as refused:
-        raise explain(target, refused) from refused
-    except ConnectionLost as lost:
-        raise explain_lost(target, f"{lost}; nothing was changed in the old gate") from lost
-    finally:
-        link.close()
 
 
 def open_source(url: str) -> Source:
@@ -89,67 +66,50 @@ def open_source(url: str) -> Source:
     raise StoreError("a gate is copied from sqlite:///some/folder or postgresql://user@host/database")
 
 
-class SqliteSource:
+class SqliteSource(SqliteLog):
+    """A gate to copy from, in a folder."""
+
     def __init__(self, folder: str) -> None:
         import os
 
         if not os.path.exists(f"{folder}/fleetgate.db"):
             raise StoreError(f"there is no store in {folder}")
-        self._folder = folder
-        self._log = SqliteLog(folder)
-
-    def lock(self) -> None:
-        self._log.lock()
-
-    def rows(self, after: int, limit: int) -> list[Row]:
-        return self._log.rows_behind(after, limit)
-
-    def sides(self) -> list[SideRow]:
-        return self._log.side_rows()
-
-    def snapshot(self) -> Stored | None:
-        return self._log.snapshot()
+        self.folder = folder
+        super().__init__(folder)
 
     def close_for_good(self, to: str) -> None:
         try:
-            close_for_good(self._folder, to)
+            close_for_good(self.folder, to)
         except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"cannot close the store in {self._folder} ({error}): it goes on being used") from error
-
-    def close(self) -> None:
-        self._log.close()
+            raise StoreError(f"cannot close the store in {self.folder} ({error}): it goes on being used") from error
 
 
-class PostgresSource:
-    def __init__(self, url: str) -> None:
-        self._log = PostgresLog(url)
-        self._session = self._log.session
+class PostgresSource(PostgresLog):
+    """A gate to copy from, in a database."""
 
     def lock(self) -> None:
-        self._log.lock()
-        self._session.connection.ask("SET LOCAL idle_in_transaction_session_timeout = 0")
+        super().lock()
+        self.session.connection.ask("SET LOCAL idle_in_transaction_session_timeout = 0")
 
-    def rows(self, after: int, limit: int) -> list[Row]:
-        return rows_of(self._session.ask(sql.READ.format(ns=self._session.namespace, number=after + 1, limit=limit))[0])
+    def rows_behind(self, number: int, limit: int) -> list[Row]:
+        session = self.session
+        return rows_of(session.ask(sql.READ.format(ns=session.namespace, number=number + 1, limit=limit))[0])
 
-    def sides(self) -> list[SideRow]:
-        found = self._session.ask(
-            f"SELECT tbl, key, encode(value, 'hex') FROM fleetgate.side WHERE namespace = {self._session.namespace}"
+    def side_rows(self) -> list[SideRow]:
+        found = self.session.ask(
+            f"SELECT tbl, key, encode(value, 'hex') FROM fleetgate.side WHERE namespace = {self.session.namespace}"
         )[0]
         value = found.get_value
         return [
             (text_of(value(row, 0)), text_of(value(row, 1)), bytes_of(value(row, 2))) for row in range(found.ntuples)
         ]
 
-    def snapshot(self) -> Stored | None:
-        return self._log.snapshot()
-
     def close_for_good(self, to: str) -> None:
-        link, ns = self._session.connection, self._session.namespace
+        link, ns = self.session.connection, self.session.namespace
         link.ask(f"UPDATE fleetgate.namespaces SET closed = {link.literal(MOVED_TO + to)} WHERE id = {ns}; COMMIT")
 
-    def close(self) -> None:
-        self._log.close()
+
+Source = SqliteSource | PostgresSource
 
 
 def _number(value: int | None) -> str:
@@ -162,11 +122,7 @@ class _Filler:
     def __init__(self, link: ServerConnection) -> None:
         self._link = link
         address = link.address
-        name = link.literal(address.namespace)
-        numbers, found = link.ask(
-            f"{migrations.NUMBERS}; SELECT id, closed FROM fleetgate.namespaces WHERE name = {name}"
-        )
-        migrations.check(address, numbers)
+        found = migrations.find_namespace(link)[0]
         if not found.ntuples:
             raise StoreError(
                 f"there is no namespace {address.namespace!r} at {address.shown}: `fleetgate store migrate`"
@@ -182,7 +138,7 @@ class _Filler:
         commits, last = self._copy_commits(old, 0)
         old.lock()
         rest, last = self._copy_commits(old, last)
-        values = self._copy_sides(old.sides())
+        values = self._copy_sides(old.side_rows())
         self._copy_snapshot(old.snapshot())
         old.close_for_good(self._link.address.usable)
         try:
@@ -217,7 +173,7 @@ class _Filler:
 
     def _copy_commits(self, old: Source, after: int) -> tuple[int, int]:
         copied = 0
-        while rows := old.rows(after, _COMMITS):
+        while rows := old.rows_behind(after, _COMMITS):
             literal = self._link.literal
             values = ", ".join(
                 f"({self._ns}, {number}, {literal(id)}, {at}, {seq}, {_number(due)}, {literal(events)})"

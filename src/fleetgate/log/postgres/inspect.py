@@ -10,15 +10,7 @@ from msgspec import Struct
 from fleetgate.log.clock import wall_ms
 from fleetgate.log.postgres import migrations
 from fleetgate.log.postgres import sql as sql
-from fleetgate.log.postgres.connection import (
-    ConnectionLost,
-    ServerConnection,
-    StatementRefused,
-    connect,
-    escaping,
-    explain,
-    explain_lost,
-)
+from fleetgate.log.postgres.connection import ConnectionLost, connect, escaping, short_connection
 from fleetgate.log.postgres.listener import reaches
 from fleetgate.log.postgres.url import Address
 from fleetgate.log.protocol import StoreError
@@ -55,20 +47,14 @@ class StoreFacts(Struct):
 
 def look(address: Address) -> StoreFacts:
     """Look at a store; StoreError when this program cannot work with it."""
-    link = ServerConnection(address, lambda: None)
-    try:
-        ns = _namespace(link)
+    with short_connection(address) as link:
+        named = migrations.find_namespace(link)[0]
+        ns = int(named.get_value(0, 0) or 0) if named.ntuples else 0
         found = link.ask(_LOOK.format(ns=ns))[0]
         began = monotonic()
         clock = link.ask(sql.CLOCK)[0]
         trip_ms = (monotonic() - began) * 1000
         ahead = int(clock.get_value(0, 0) or 0) - wall_ms()
-    except StatementRefused as refused:
-        raise explain(address, refused) from refused
-    except ConnectionLost as lost:
-        raise explain_lost(address, str(lost)) from lost
-    finally:
-        link.close()
     words = [(found.get_value(0, column) or b"").decode() for column in range(10)]
     return StoreFacts(
         server=words[0],
@@ -85,13 +71,6 @@ def look(address: Address) -> StoreFacts:
         clock_ms=ahead,
         listens=reaches(address, ns),
     )
-
-
-def _namespace(link: ServerConnection) -> int:
-    name = link.literal(link.address.namespace)
-    numbers, found = link.ask(f"{migrations.NUMBERS}; SELECT id FROM fleetgate.namespaces WHERE name = {name}")
-    migrations.check(link.address, numbers)
-    return int(found.get_value(0, 0) or 0) if found.ntuples else 0
 
 
 def lock_owner(address: Address) -> int | None:

@@ -27,17 +27,11 @@ from fleetgate.core.events import Claimed, Event, Granted
 from fleetgate.log import clock as clocks
 from fleetgate.log import host_beats as beating
 from fleetgate.log.checksum import new_id
-from fleetgate.log.continuity import Row, check_last, check_rows, commits_of, history, position_of, rows_after
+from fleetgate.log.continuity import Row, check_last, check_rows, commits_of, head_of, history, position_of, rows_after
 from fleetgate.log.event_codec import encode
 from fleetgate.log.postgres import sql as sql
 from fleetgate.log.postgres import upkeep
-from fleetgate.log.postgres.connection import (
-    ConnectionLost,
-    ServerConnection,
-    StatementRefused,
-    Tries,
-    explain,
-)
+from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused, Tries, explain
 from fleetgate.log.postgres.row_codec import bytes_of, rows_of, side_items_of, side_statements
 from fleetgate.log.postgres.session import Session
 from fleetgate.log.postgres.url import Address, parse
@@ -175,9 +169,7 @@ class PostgresLog:
         )
         self.session.set_clock(clock)
         self.session.refuse_closed(closed)
-        for number, _, at, _, due, _ in rows_of(last):
-            return Head(number, at, due)
-        return None
+        return head_of(rows_of(last))
 
     def history(self, since_seq: int = 0) -> Iterator[tuple[int, int, Event]]:
         found = self._ask(sql.COMMIT_AFTER.format(ns=self._ns, seq=since_seq))[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused, explain, explain_lost
+from fleetgate.log.postgres.connection import ServerConnection, StatementRefused, short_connection
 from fleetgate.log.postgres.url import Address
 from fleetgate.log.protocol import StoreError
 
@@ -86,22 +86,26 @@ def check(address: Address, found: PGresult) -> None:
         )
 
 
+def find_namespace(link: ServerConnection, more: str = "") -> list[PGresult]:
+    """The row (id, closed) of a connection's namespace, if there is one, and what `more` finds. Checks the tables."""
+    name = link.literal(link.address.namespace)
+    numbers, *found = link.ask(f"{NUMBERS}; SELECT id, closed FROM fleetgate.namespaces WHERE name = {name}{more}")
+    check(link.address, numbers)
+    return found
+
+
 def migrate(address: Address) -> Migrated:
     """Bring the tables to this version and make the namespace; harmless when all is there."""
-    link = ServerConnection(address, lambda: None)
-    try:
-        return _migrate(link)
-    except StatementRefused as refused:
-        if refused.code == "42501":
+    with short_connection(address) as link:
+        try:
+            return _migrate(link)
+        except StatementRefused as refused:
+            if refused.code != "42501":
+                raise
             raise StoreError(
                 f"the role of {address.shown} may not make tables ({refused}): migrate with the database's owner, or "
                 f"GRANT CREATE ON DATABASE"
             ) from refused
-        raise explain(address, refused) from refused
-    except ConnectionLost as lost:
-        raise explain_lost(address, str(lost)) from lost
-    finally:
-        link.close()
 
 
 def _migrate(link: ServerConnection) -> Migrated:

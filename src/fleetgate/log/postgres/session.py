@@ -47,11 +47,7 @@ class Session:
 
     def _greet(self) -> None:
         """After connecting: can this program work with what is there? What is our namespace's number, and the time?"""
-        name = self.connection.literal(self.address.namespace)
-        numbers, found, clock = self.connection.ask(
-            f"{migrations.NUMBERS}; SELECT id, closed FROM fleetgate.namespaces WHERE name = {name}; {sql.CLOCK}"
-        )
-        migrations.check(self.address, numbers)
+        found, clock = migrations.find_namespace(self.connection, f"; {sql.CLOCK}")
         if not found.ntuples:
             raise StoreError(
                 f"there is no namespace {self.address.namespace!r} in the store at {self.address.shown}: make it with "

@@ -40,7 +40,7 @@ def kind_in_mountinfo(mountinfo: str, path: str) -> str:
         fields, kinds = left.split(" "), right.split(" ")
         if len(fields) < 5:
             continue
-        point = _unescaped(fields[4])
+        point = unescaped(fields[4])
         # What was mounted later hides what was mounted there before: hence not just "longer".
         if _holds(point, path) and len(point) >= longest:
             found, longest = kinds[0], len(point)
@@ -58,6 +58,15 @@ def kind_in_mount_output(output: str, path: str) -> str:
     return found
 
 
+def mounted_kind(path: str) -> str:
+    """The same by Linux's own list."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return kind_in_mountinfo(file.read(), path)
+    except OSError:
+        return ""
+
+
 def _kind(path: str) -> str:
     device = _device(path)
     if sys.platform == "darwin":
@@ -69,11 +78,7 @@ def _kind(path: str) -> str:
         return kind_in_mount_output(listed.stdout, path)
     if os.major(device):
         return ""  # a block device: local, and the list of mounts need not be read
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            return kind_in_mountinfo(file.read(), path)
-    except OSError:
-        return ""
+    return mounted_kind(path)
 
 
 def _device(path: str) -> int:
@@ -92,7 +97,7 @@ def _holds(point: str, path: str) -> bool:
     return path == point or path.startswith(point if point.endswith("/") else point + "/")
 
 
-def _unescaped(text: str) -> str:
+def unescaped(text: str) -> str:
     """mountinfo writes space, tab, newline and backslash as octal."""
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, char)

@@ -18,7 +18,7 @@ from fleetgate.core.events import Event
 from fleetgate.log import clock as clocks
 from fleetgate.log import host_beats as beating
 from fleetgate.log.checksum import new_id, of_value
-from fleetgate.log.continuity import Row, check_last, check_rows, commits_of, history, position_of, rows_after
+from fleetgate.log.continuity import Row, check_last, check_rows, commits_of, head_of, history, position_of, rows_after
 from fleetgate.log.event_codec import encode
 from fleetgate.log.protocol import KEEP_BYTES, START, Commit, Head, Position, SideWrite, Stored
 from fleetgate.log.sqlite.connection import StoreConnection
@@ -86,15 +86,11 @@ class SqliteLog:
         return commits_of(new) if new else []
 
     def head(self) -> Head | None:
-        for number, _, at, _, due, _ in self._log_rows(LAST):
-            return Head(number, at, due)
-        return None
+        return head_of(self._log_rows(LAST))
 
     def history(self, since_seq: int = 0) -> Iterator[tuple[int, int, Event]]:
-        def some_rows(number: int) -> list[Row]:
-            return self._log_rows(READ, (number, HISTORY_COMMITS))
-
-        yield from history(some_rows, self._commit_after(since_seq), since_seq)
+        first = self._commit_after(since_seq)
+        yield from history(lambda number: self._log_rows(READ, (number, HISTORY_COMMITS)), first, since_seq)
 
     def side_value(self, table: str, key: str) -> bytes | None:
         for _, value in self._values(table, SIDE, (table, key)):
