@@ -27,7 +27,7 @@ def agent(model: str = OPUS) -> list[str]:
     return ["opencode", "run", "-m", model]
 
 
-def count(*procs: foreign_agents.Row, own: Sequence[int] = (), patterns: Sequence[str] = (PATTERN,)) -> dict[str, int]:
+def count(*procs: census.Row, own: Sequence[int] = (), patterns: Sequence[str] = (PATTERN,)) -> dict[str, int]:
     return dict(census.count(patterns, own, procs))
 
 
@@ -182,7 +182,7 @@ def test_a13_in_any_tree_exactly_the_topmost_foreign_matches_count(
     tree: list[tuple[str, int, bool]], chance: Random
 ) -> None:
     first = 10_000_000  # above any real pid, so that none is our own
-    rows: list[foreign_agents.Row] = []
+    rows: list[census.Row] = []
     own: set[int] = set()
     expected: Counter[str] = Counter()
     covered: dict[int, bool] = {}  # below it nothing counts
