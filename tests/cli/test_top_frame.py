@@ -13,7 +13,7 @@ from fleetgate.cli.top.layout import frame
 from fleetgate.cli.top.loop import begin
 from fleetgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS, slots_bar
 from fleetgate.cli.top.selection import Ui
-from fleetgate.cli.top.snapshot import Snapshot, snapshot
+from fleetgate.cli.top.snapshot import GateView, snapshot
 from fleetgate.cli.top.terminal import Display, painted
 from fleetgate.cli.top.trend import Trend
 from fleetgate.core import commands as cmd
@@ -49,7 +49,7 @@ def busy(cli: Cli) -> Cli:
     return cli
 
 
-def shot_of(cli: Cli) -> Snapshot:
+def shot_of(cli: Cli) -> GateView:
     return snapshot(cli.gate, cli.state)
 
 

@@ -9,7 +9,7 @@ import pytest
 from fleetgate.cli.top.keys import Keys
 from fleetgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS
 from fleetgate.cli.top.selection import QUIT, Ui, Wish
-from fleetgate.cli.top.snapshot import Snapshot, snapshot
+from fleetgate.cli.top.snapshot import GateView, snapshot
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
 from tests.cli.command_line import Cli, opened
@@ -25,7 +25,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         yield cli
 
 
-def shot(cli: Cli) -> Snapshot:
+def shot(cli: Cli) -> GateView:
     return snapshot(cli.gate, cli.state)
 
 

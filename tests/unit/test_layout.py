@@ -28,7 +28,7 @@ LONG_FILES = {
 }
 FULL_FOLDERS = {"cli/commands": 60, "proxy": 19}  # one file for each command
 GERUNDS = {"Draining", "Recovering", "Waiting"}  # two are stored events
-CLASSES_DEFINED_TWICE = 11
+CLASSES_DEFINED_TWICE = 5  # three of them are the library twice: with asyncio, and without
 WITHOUT_DOCSTRING = 0
 
 

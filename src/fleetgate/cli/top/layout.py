@@ -12,7 +12,7 @@ from typing import Any
 from fleetgate.cli.output.table import Cell, Column, Screen, cell_width
 from fleetgate.cli.top.panes import BACKOFFS, PANES, POOLS
 from fleetgate.cli.top.selection import Ui
-from fleetgate.cli.top.snapshot import Snapshot
+from fleetgate.cli.top.snapshot import GateView
 from fleetgate.cli.top.terminal import Line
 from fleetgate.cli.top.trend import BUCKET_MS, Trend, spark
 from fleetgate.present.text import printable
@@ -38,7 +38,7 @@ _LEAST_OF_A_PANE = 3  # its name, the titles, one line
 _LOW, _LOWER, _LOWEST = 28, 18, 10
 
 
-def frame(shot: Snapshot, trend: Trend, ui: Ui, width: int, height: int, trouble: str = "") -> list[Line]:
+def frame(shot: GateView, trend: Trend, ui: Ui, width: int, height: int, trouble: str = "") -> list[Line]:
     """What to draw: `height` lines at most."""
     top = [_title(shot, ui, trouble)]
     if height >= _LOW:
@@ -58,7 +58,7 @@ def frame(shot: Snapshot, trend: Trend, ui: Ui, width: int, height: int, trouble
     return [*top, *middle, *below][:height]
 
 
-def draw_once(screen: Screen, shot: Snapshot, trend: Trend) -> None:
+def draw_once(screen: Screen, shot: GateView, trend: Trend) -> None:
     """Everything, from top to bottom, for `--once`."""
     width = screen.width or 100
     screen.line(*_title(shot, Ui(), ""))
@@ -78,7 +78,7 @@ def draw_once(screen: Screen, shot: Snapshot, trend: Trend) -> None:
             _draw_advice(screen, shot)
 
 
-def _draw_advice(screen: Screen, shot: Snapshot) -> None:
+def _draw_advice(screen: Screen, shot: GateView) -> None:
     if shot.idle:
         screen.prose(f"Also capped, and not used yet: {', '.join(shot.idle)}")
     for view in shot.pools:
@@ -89,7 +89,7 @@ def _draw_advice(screen: Screen, shot: Snapshot) -> None:
 # The parts.
 
 
-def _title(shot: Snapshot, ui: Ui, trouble: str) -> Line:
+def _title(shot: GateView, ui: Ui, trouble: str) -> Line:
     clock = strftime("%H:%M:%S", localtime((shot.moments.now + shot.moments.offset_ms) // 1000))
     line = [
         Cell("fleetgate", "bold"),
@@ -129,7 +129,7 @@ def _colour(title: str) -> str:
     return {"in flight": "green", "waiting": "yellow"}.get(title, "red")
 
 
-def _panes(shot: Snapshot, ui: Ui, width: int, room: int) -> list[Line]:
+def _panes(shot: GateView, ui: Ui, width: int, room: int) -> list[Line]:
     items = [ui.items(number, shot) for number in range(len(PANES))]
     shown = [number for number in range(len(PANES)) if items[number] or number in (ui.focus, 0, 1, 2)]
     if room < _LEAST_OF_A_PANE * len(shown):
@@ -155,7 +155,7 @@ def _shares(room: int, wants: list[int], first: int) -> list[int]:
     return given
 
 
-def _pane(number: int, items: Sequence[Any], shot: Snapshot, ui: Ui, width: int, share: int) -> list[Line]:
+def _pane(number: int, items: Sequence[Any], shot: GateView, ui: Ui, width: int, share: int) -> list[Line]:
     pane = PANES[number]
     focused = number == ui.focus
     every = len(pane.items(shot))
@@ -196,7 +196,7 @@ def _chosen(line: Line, width: int) -> Line:
     return [Cell(text + " " * (width - cell_width(text)), "reverse")]
 
 
-def _details(shot: Snapshot, ui: Ui, width: int, most: int) -> list[Line]:
+def _details(shot: GateView, ui: Ui, width: int, most: int) -> list[Line]:
     """What there is to say of the selected one; always as many lines, so that nothing jumps."""
     item = ui.selected(shot)
     if not most:

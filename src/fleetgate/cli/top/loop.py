@@ -18,7 +18,7 @@ from fleetgate.cli.top.actions import perform
 from fleetgate.cli.top.keys import Keys
 from fleetgate.cli.top.layout import frame
 from fleetgate.cli.top.selection import QUIT, Ui
-from fleetgate.cli.top.snapshot import Snapshot, snapshot
+from fleetgate.cli.top.snapshot import GateView, snapshot
 from fleetgate.cli.top.terminal import Display
 from fleetgate.cli.top.trend import MOST_EVENTS, Trend
 from fleetgate.core.errors import FleetgateError, InternalError
@@ -47,7 +47,7 @@ class Live:
         state = current(gate, warn=self._note)
         self._seq = state.seq
         begin(self._trend, gate, state)
-        self._shot: Snapshot = snapshot(gate, state)
+        self._shot: GateView = snapshot(gate, state)
         self._state = state
         self._changed = False  # since the last look
         self._drawn = False  # as it is now

@@ -11,7 +11,7 @@ from fleetgate.cli.commands.status import pool_notes
 from fleetgate.cli.output.short_reason import short_reason
 from fleetgate.cli.output.table import Cell, Column
 from fleetgate.cli.read_only_gate import models_shown, pid_shown
-from fleetgate.cli.top.snapshot import Snapshot
+from fleetgate.cli.top.snapshot import GateView
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView
 from fleetgate.gate.liveness import process_identity
@@ -28,7 +28,7 @@ class Pane(Generic[T]):
     columns: tuple[Column, ...] = ()
     empty = ""
 
-    def items(self, shot: Snapshot) -> Sequence[T]:
+    def items(self, shot: GateView) -> Sequence[T]:
         raise NotImplementedError
 
     def key(self, item: T) -> str:
@@ -38,11 +38,11 @@ class Pane(Generic[T]):
         """What a filter looks at."""
         raise NotImplementedError
 
-    def row(self, item: T, shot: Snapshot, bar: int) -> Row:
+    def row(self, item: T, shot: GateView, bar: int) -> Row:
         """Its cells; a bar has so many columns at most."""
         raise NotImplementedError
 
-    def detail(self, item: T, shot: Snapshot) -> list[str]:
+    def detail(self, item: T, shot: GateView) -> list[str]:
         """Sentences about the one that is selected."""
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ class Pools(Pane[PoolView]):
     )
     empty = "no caps are set, so every agent starts at once. To set one: fleetgate cap set host 3"
 
-    def items(self, shot: Snapshot) -> Sequence[PoolView]:
+    def items(self, shot: GateView) -> Sequence[PoolView]:
         return shot.pools
 
     def key(self, item: PoolView) -> str:
@@ -68,7 +68,7 @@ class Pools(Pane[PoolView]):
     def words(self, item: PoolView) -> str:
         return f"{item.pool} {item.kind} {item.selector} {item.name}"
 
-    def row(self, item: PoolView, shot: Snapshot, bar: int) -> Row:
+    def row(self, item: PoolView, shot: GateView, bar: int) -> Row:
         taken = item.in_flight + item.foreign
         limit = item.limit or 0
         paused = item.paused_until is not None
@@ -85,7 +85,7 @@ class Pools(Pane[PoolView]):
             Cell(printable("; ".join(notes)), "red" if paused else ""),
         ]
 
-    def detail(self, item: PoolView, shot: Snapshot) -> list[str]:
+    def detail(self, item: PoolView, shot: GateView) -> list[str]:
         said = []
         if item.restore is not None:
             said.append(
@@ -113,7 +113,7 @@ class Tickets(Pane[TicketView]):
     )
     empty = "nothing is waiting"
 
-    def items(self, shot: Snapshot) -> Sequence[TicketView]:
+    def items(self, shot: GateView) -> Sequence[TicketView]:
         return shot.tickets
 
     def key(self, item: TicketView) -> str:
@@ -127,7 +127,7 @@ class Tickets(Pane[TicketView]):
             f"{ticket.spec.project} {ticket.command} {_who(ticket.holder, '')}"
         )
 
-    def row(self, item: TicketView, shot: Snapshot, bar: int) -> Row:
+    def row(self, item: TicketView, shot: GateView, bar: int) -> Row:
         ticket = item.ticket
         gone = process_identity.is_gone(ticket.holder)
         why = Cell("gone", "red") if gone else Cell(printable(short_reason(item.reason, shot.moments)), "yellow")
@@ -143,7 +143,7 @@ class Tickets(Pane[TicketView]):
             _who(ticket.holder, shot.host),
         ]
 
-    def detail(self, item: TicketView, shot: Snapshot) -> list[str]:
+    def detail(self, item: TicketView, shot: GateView) -> list[str]:
         ticket = item.ticket
         if process_identity.is_gone(ticket.holder):
             return [f"{ticket.id}: its process has ended; the next request drops it from the queue", ticket.command]
@@ -168,7 +168,7 @@ class Leases(Pane[LeaseView]):
     )
     empty = "nothing is running"
 
-    def items(self, shot: Snapshot) -> Sequence[LeaseView]:
+    def items(self, shot: GateView) -> Sequence[LeaseView]:
         return shot.leases
 
     def key(self, item: LeaseView) -> str:
@@ -181,7 +181,7 @@ class Leases(Pane[LeaseView]):
             f"{_who(item.lease.lives_with, '')}"
         )
 
-    def row(self, item: LeaseView, shot: Snapshot, bar: int) -> Row:
+    def row(self, item: LeaseView, shot: GateView, bar: int) -> Row:
         lease = item.lease
         spec = lease.ticket.spec
         state = lease_state(lease)
@@ -196,7 +196,7 @@ class Leases(Pane[LeaseView]):
             lease.ticket.command,
         ]
 
-    def detail(self, item: LeaseView, shot: Snapshot) -> list[str]:
+    def detail(self, item: LeaseView, shot: GateView) -> list[str]:
         lease = item.lease
         who = f"process {pid_shown(lease.lives_with)} on {process_identity.host_of(lease.lives_with)}"
         waited = f", waited {span(lease.waited_ms)}" if lease.waited_ms >= 1000 else ""
@@ -220,7 +220,7 @@ class Backoffs(Pane[Backoff]):
     )
     empty = "nothing is backed off"
 
-    def items(self, shot: Snapshot) -> Sequence[Backoff]:
+    def items(self, shot: GateView) -> Sequence[Backoff]:
         return shot.backoffs
 
     def key(self, item: Backoff) -> str:
@@ -229,11 +229,11 @@ class Backoffs(Pane[Backoff]):
     def words(self, item: Backoff) -> str:
         return f"{item.key} {item.scope} {item.reason} {item.evidence}"
 
-    def row(self, item: Backoff, shot: Snapshot, bar: int) -> Row:
+    def row(self, item: Backoff, shot: GateView, bar: int) -> Row:
         ends = Cell(ends_text(item, shot.moments), "yellow")
         return [Cell(printable(item.key), "bold"), item.scope, item.reason, ends, item.evidence]
 
-    def detail(self, item: Backoff, shot: Snapshot) -> list[str]:
+    def detail(self, item: Backoff, shot: GateView) -> list[str]:
         by = "set manually" if item.manual else "seen"
         ends = ends_text(item, shot.moments)
         seen = f"{item.reason}, {by} {shot.moments.ago(item.since)}"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fleetgate.cli.top.panes import BACKOFFS, LEASES, PANES, POOLS, TICKETS
-from fleetgate.cli.top.snapshot import Snapshot
+from fleetgate.cli.top.snapshot import GateView
 from fleetgate.present.text import printable
 
 QUIT = "quit"
@@ -55,7 +55,7 @@ class Ui:
 
     # What is shown.
 
-    def items(self, pane: int, shot: Snapshot) -> Sequence[Any]:
+    def items(self, pane: int, shot: GateView) -> Sequence[Any]:
         """What passes the filter."""
         items = PANES[pane].items(shot)
         wanted = self.filter.casefold()
@@ -74,7 +74,7 @@ class Ui:
         self._select(pane, items, place)
         return place
 
-    def selected(self, shot: Snapshot) -> Any:
+    def selected(self, shot: GateView) -> Any:
         """The view in the focused pane; None where it is empty."""
         items = self.items(self.focus, shot)
         return items[self.place(self.focus, items)] if items else None
@@ -84,7 +84,7 @@ class Ui:
 
     # Keys.
 
-    def press(self, key: str, shot: Snapshot) -> Wish | None:
+    def press(self, key: str, shot: GateView) -> Wish | None:
         """What a key does here; what it wishes of the gate."""
         if self.typing:
             self._type(key)
@@ -102,7 +102,7 @@ class Ui:
         self._look(key, shot)
         return None
 
-    def _look(self, key: str, shot: Snapshot) -> None:
+    def _look(self, key: str, shot: GateView) -> None:
         """Keys that change only what is seen."""
         if key in ("tab", "right"):
             self._turn(1, shot)
@@ -123,14 +123,14 @@ class Ui:
         elif key not in ("redraw", "enter", "backspace", "wipe"):
             self.say(f"{key} has no function here: ? lists the keys", failed=True)
 
-    def _turn(self, step: int, shot: Snapshot) -> None:
+    def _turn(self, step: int, shot: GateView) -> None:
         """To the next pane in which something stands."""
         for _ in PANES:
             self.focus = (self.focus + step) % len(PANES)
             if self.items(self.focus, shot):
                 return
 
-    def _move(self, step: int, shot: Snapshot) -> None:
+    def _move(self, step: int, shot: GateView) -> None:
         items = self.items(self.focus, shot)
         if items:
             place = self.place(self.focus, items) + step
@@ -139,7 +139,7 @@ class Ui:
     def _select(self, pane: int, items: Sequence[Any], place: int) -> None:
         self._keys[pane], self._places[pane] = PANES[pane].key(items[place]), place
 
-    def _wish(self, key: str, shot: Snapshot) -> Wish | None:
+    def _wish(self, key: str, shot: GateView) -> Wish | None:
         what, pane, elsewhere = _WISHES[key]
         item = self.selected(shot)
         if self.focus != pane or item is None:

@@ -15,7 +15,7 @@ from fleetgate.present.log_time import LogTimes
 _MOST_TICKETS = 1_000  # more than anyone scrolls through; each frame lists them
 
 
-class Snapshot(NamedTuple):
+class GateView(NamedTuple):
     """Pools, line, leases and backoffs at `moments.now`."""
 
     host: str
@@ -28,10 +28,10 @@ class Snapshot(NamedTuple):
     idle: list[str]  # caps that have no pool yet
 
 
-def snapshot(gate: DirectGate, state: State) -> Snapshot:
+def snapshot(gate: DirectGate, state: State) -> GateView:
     moments = LogTimes(gate)
     pools = pool_views(state, moments.now, gate.host)
-    return Snapshot(
+    return GateView(
         gate.host,
         moments,
         pools,

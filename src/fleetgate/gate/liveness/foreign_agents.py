@@ -57,7 +57,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
     above: tuple[int, ...]
 
 
-class Look(msgspec.Struct, array_like=True):
+class Census(msgspec.Struct, array_like=True):
     """What a look has seen, and what its cache file holds. It is valid only for the same patterns, users and place."""
 
     place: str
@@ -67,7 +67,7 @@ class Look(msgspec.Struct, array_like=True):
     trouble: str = ""  # what it could not do
 
 
-def take(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = None) -> Look:
+def take(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = None) -> Census:
     """The matching processes of the gate's users, as of at most about a second ago, and what the census could not do.
 
     `cache_path` is "" for no cache.
@@ -75,7 +75,7 @@ def take(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = No
     users = users or StoreUsers("")
     place, at_ms = f"{_place()}|{users.key}", boot_ms()
     if not patterns:
-        return Look(place, [], at_ms, [])
+        return Census(place, [], at_ms, [])
     cached = _load(cache_path) if cache_path else None
     if cached and (cached.place, cached.patterns) == (place, list(patterns)) and 0 <= at_ms - cached.at_ms < FRESH_MS:
         return cached
@@ -86,7 +86,7 @@ def take(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = No
         for pid, model, above in find(patterns, lines, process_identity.parent_of, budget)
         if (process := process_identity.identify(pid))
     ]
-    found = Look(place, list(patterns), at_ms, seen, budget.trouble())
+    found = Census(place, list(patterns), at_ms, seen, budget.trouble())
     if cache_path:
         _save(cache_path, found)
     return found
@@ -245,14 +245,14 @@ def _place() -> str:
     return f"{os.geteuid()}|{boot}|{pidns}"
 
 
-def _load(path: str) -> Look | None:
+def _load(path: str) -> Census | None:
     try:
-        return msgspec.json.decode(process_identity.read(path), type=Look)
+        return msgspec.json.decode(process_identity.read(path), type=Census)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def _save(path: str, cached: Look) -> None:
+def _save(path: str, cached: Census) -> None:
     """Replace the cache in one step. Where that fails everybody looks for himself."""
     draft = f"{path}.{os.getpid()}-{get_ident()}"
     try:

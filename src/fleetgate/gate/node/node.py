@@ -133,7 +133,7 @@ class Node:
             decided = [await future for future in futures]
         for one in decided:
             error = None if one.error is None else protocol.wrong(one.error)
-            answer.outcomes.append(protocol.Outcome(msgspec.Raw(_encode(one.events)), error))
+            answer.outcomes.append(protocol.CommandResult(msgspec.Raw(_encode(one.events)), error))
         ident = getattr(call.commands[-1], "id", "") if call.commands else ""
         answer.lease = self._core.replica.state.leases.get(ident) if ident and not self._core.commits.busy else None
 

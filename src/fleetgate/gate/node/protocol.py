@@ -93,7 +93,7 @@ class Wrong(Struct, omit_defaults=True):
     text: str
 
 
-class Outcome(Struct, omit_defaults=True):
+class CommandResult(Struct, omit_defaults=True):
     """What became of one command; its events are decoded by who wants to see them."""
 
     events: msgspec.Raw = msgspec.Raw(b"[]")
@@ -105,7 +105,7 @@ class Answer(Struct, omit_defaults=True):
 
     now: int = 0  # the log's time
     wrong: Wrong | None = None
-    outcomes: list[Outcome] = []
+    outcomes: list[CommandResult] = []
     lease: Lease | None = None
     reason: Reason | None = None
     view: TicketView | None = None

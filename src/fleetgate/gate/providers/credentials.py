@@ -71,7 +71,7 @@ class HeldCredential(NamedTuple):
     identity: str = ""  # whose account it names, as `kind:hash`
 
 
-class Place(NamedTuple):
+class CredentialPlace(NamedTuple):
     """Where a provider's credential should be, in words, and what is there: found, missing, unreadable or unknown."""
 
     where: str
@@ -142,22 +142,22 @@ class Credentials:
         left = tuple(model for model in models if model not in missing)
         return left, [f"{models}: {lacks}" for lacks, models in alike.items()]
 
-    def place(self, account: str) -> Place:
+    def place(self, account: str) -> CredentialPlace:
         """Where the credential of an account should be, and whether it is there."""
         given = self._given(account)
         if given.credential_file:
             return _place_of_file(given.credential_file)
         if given.key_env:
             if os.environ.get(given.key_env):
-                return Place(f"the variable {given.key_env} is set", "found")
-            return Place(f"the variable {given.key_env} is not set", "missing")
+                return CredentialPlace(f"the variable {given.key_env} is set", "found")
+            return CredentialPlace(f"the variable {given.key_env} is not set", "missing")
         there = [name for name in self._variables(account, given) if os.environ.get(name)]
         if there:
-            return Place(f"the variable {there[0]} is set", "found")
+            return CredentialPlace(f"the variable {there[0]} is set", "found")
         files = [file.path for file in self._files(account, given) if os.path.isfile(file.path)]
         if files:
-            return Place(f"{files[0]} is there", "found")
-        return Place("Fleetgate was not told where it is", "unknown")
+            return CredentialPlace(f"{files[0]} is there", "found")
+        return CredentialPlace("Fleetgate was not told where it is", "unknown")
 
     def _given(self, account: str) -> Provider:
         """What the config says of an account: `[providers.NAME]` is of the default one, others have their own."""
@@ -277,16 +277,17 @@ def _content(path: str) -> bytes:
     return b"".join(chunks) if size <= LARGEST_FILE else b""
 
 
-def _place_of_file(named: str) -> Place:
+def _place_of_file(named: str) -> CredentialPlace:
     try:
         path = expand_home(named)
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return Place(f"there is no file {named}", "missing")
+        return CredentialPlace(f"there is no file {named}", "missing")
     except (OSError, ConfigError) as error:
-        return Place(f"{named} cannot be looked at: {getattr(error, 'strerror', None) or error}", "unreadable")
+        why = getattr(error, "strerror", None) or error
+        return CredentialPlace(f"{named} cannot be looked at: {why}", "unreadable")
     if not S_ISREG(mode):
-        return Place(f"{named} is not a file", "unreadable")
+        return CredentialPlace(f"{named} is not a file", "unreadable")
     if not os.access(path, os.R_OK):
-        return Place(f"{named} cannot be read by this user", "unreadable")
-    return Place(f"{named} is there", "found")
+        return CredentialPlace(f"{named} cannot be read by this user", "unreadable")
+    return CredentialPlace(f"{named} is there", "found")

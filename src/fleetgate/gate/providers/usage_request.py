@@ -78,7 +78,7 @@ def _cut(sock: socket.socket) -> None:
 def _opener(on_connect: Callable[[socket.socket], None]) -> OpenerDirector:
     """HTTP and HTTPS with the proxies of the environment. Redirects are answers like any other: not followed."""
 
-    class Connection(HTTPConnection):
+    class CutConnection(HTTPConnection):
         def connect(self) -> None:
             super().connect()
             on_connect(self.sock)
@@ -92,7 +92,7 @@ def _opener(on_connect: Callable[[socket.socket], None]) -> OpenerDirector:
         https_request = HTTPHandler.http_request
 
         def http_open(self, request: Request) -> HTTPResponse:
-            return self.do_open(Connection, request)
+            return self.do_open(CutConnection, request)
 
         def https_open(self, request: Request) -> HTTPResponse:
             return self.do_open(TlsConnection, request)
