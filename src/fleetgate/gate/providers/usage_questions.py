@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fleetgate.core.pools.pool import Pool
     from fleetgate.gate.slots.slot_gate import SlotGate
 
-# UsageSources that no HTTP path describes: called with the account's name, gives the number in flight.
+# Usage that no HTTP path describes: called with the account's name, gives the number in flight.
 UsageCallable = Callable[[str], Awaitable[float]]
 Wanted = tuple[str, str, str]  # kind, name and account of a pool
 

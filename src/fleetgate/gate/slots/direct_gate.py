@@ -368,5 +368,5 @@ def is_probe(state: State, ident: str) -> bool:
 
 def has_open_calls(state: State, ident: str) -> bool:
     """Whether a model call of this run waits in the queue, or is in flight."""
-    waits = any(ticket.run == ident for ticket in state.tickets.values())
-    return waits or any(lease.ticket.run == ident for lease in state.leases.values())
+    waits = any(ticket.client == ident for ticket in state.tickets.values())
+    return waits or any(lease.ticket.client == ident for lease in state.leases.values())
