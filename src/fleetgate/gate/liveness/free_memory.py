@@ -11,7 +11,6 @@ import os
 import sys
 
 from fleetgate.gate.liveness.process_identity import psutil_or_none, read
-from fleetgate.log.sqlite.filesystems import unescaped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,6 +96,8 @@ def _own_cgroups(text: str) -> Iterator[tuple[str, str]]:
 
 def _cgroup_mounts(text: str) -> Iterator[tuple[str, str, str]]:
     """The kind, root and mount point of each mounted hierarchy that can limit memory, from mountinfo."""
+    from fleetgate.log.sqlite.filesystems import unescaped
+
     for line in text.splitlines():
         mounted, _, source = line.partition(" - ")
         fields, types = mounted.split(" "), source.split(" ")
