@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from time import perf_counter, time
+from time import perf_counter, time, time_ns
 from typing import Any, Protocol
 
 from fleetgate.config.errors import BadValue
@@ -37,13 +37,15 @@ from fleetgate.proxy.response_relay import (
     ClientConnection,
     ResponseRelay,
     outcome_headers,
+    rate_headers,
     send_refusal,
-    used_up,
 )
 from fleetgate.proxy.returning_clients import ReturningClients
 from fleetgate.proxy.routes import Route, find_route, leaves_base
 from fleetgate.proxy.unknown_paths import is_missing, refusal_for, suggested_api
 from fleetgate.signals.limit_subject import Subject, of_hint
+from fleetgate.signals.provider_vocabulary import dialect_of
+from fleetgate.signals.rate_limit_headers import lowered, pools_hint, readings_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -102,7 +104,7 @@ class Proxy:
         self._log = AccessLog(self._folder if settings.serve.access_log else "")
 
     def _price_of(self, model: str) -> Price | None:
-        return price_of(model)
+        return price_of(model, self._settings.prices)
 
     async def start(self) -> None:
         """Begin; the gate is open."""
@@ -281,8 +283,19 @@ class Proxy:
         if not exchange.lease or response.status >= 400:  # of a refusal, its outcome says all
             return
         self._calls.began(exchange.lease)
+        reported, used_up = rate_headers(response.raw_headers)
+        follows = reported and exchange.upstream.follows_rates
+        if used_up or (follows and self._calls.wants_rates(exchange.model)):
+            self._read_rates(exchange, response, follows)
+
+    def _read_rates(self, exchange: Exchange, response: UpstreamResponse, follows: bool) -> None:
+        """Report the provider's rates (rule V6), and what is used up (rule X6), by the headers of a good answer."""
         provider, model = exchange.upstream.provider, exchange.model.partition("/")[2]
-        for hint in used_up(provider, response.raw_headers):
+        headers = lowered({name.decode("latin-1"): value.decode("latin-1") for name, value in response.raw_headers})
+        now = time_ns() // 1_000_000
+        if follows and (readings := readings_of(dialect_of(provider), headers, now)):
+            exchange.readings = self._calls.observe_rates(exchange.lease, exchange.model, readings)
+        for hint in pools_hint(provider, headers, now):
             subject = of_hint(provider, hint, model) or Subject("")
             self._calls.used_up(exchange.lease, hint.wait_ms, subject.scope, subject.family)
 

@@ -39,6 +39,7 @@ _ANOTHER_MAY_DO = _SOON_OVER | {"quota"}
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # before a call that is not in the queue is tried again
 _FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.5, 10.0  # after a second rate limit; twice as long after each further one
 _FIRST_TROUBLE_S, _LONGEST_TROUBLE_S = 0.2, 5.0  # the same while the store cannot be used
+_FRESH_S = 1.0  # rates of headers that came earlier say nothing about now
 _HARMLESS = frozenset(("GET", "HEAD", "OPTIONS"))
 _NEEDS_A_PERSON = {"auth": 401, "quota": 402}
 LEFT = outcome("local_error", "proxy.client_left", "the client left")
@@ -139,7 +140,8 @@ class Attempts:
                 said = NOT_ITS_KEY
             if said.kind == "server_error" and said.wait_ms is None:
                 said = _with_wait(said, 0)  # it is passed on, and the client decides when to try again
-            self._calls.leave(exchange.lease, said, self._usage_of(exchange), exchange.readings)
+            fresh = perf_counter() - exchange.headed_at < _FRESH_S
+            self._calls.leave(exchange.lease, said, self._usage_of(exchange), exchange.readings if fresh else ())
             exchange.lease, exchange.readings = "", ()
 
     def _usage_of(self, exchange: Exchange) -> Usage | None:

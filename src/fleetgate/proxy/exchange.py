@@ -47,6 +47,7 @@ class Exchange:
         "fields",
         "first_byte_s",
         "gone",
+        "headed_at",
         "headers",
         "hold_s",
         "key",
@@ -129,6 +130,7 @@ class Exchange:
         self.usage: Usage | None = UNUSED  # of the attempt under way; None: not known, it may have been used
         self.reader: ResponseReader | None = None  # of the response that is passed on; it knows the usage then
         self.readings: tuple[Reading, ...] = ()  # the provider's rates, not reported yet
+        self.headed_at = 0.0  # when the head of the response came
         self.error = ""
         self.stop_watch: Callable[[], object] | None = None  # ends the watch over the client's connection
         self.gone = False  # the client has left

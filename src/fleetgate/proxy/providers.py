@@ -41,6 +41,7 @@ class ProxiedProvider:
         self.hold_s = given.hold_ms / 1000
         self.stall_s = given.stall_ms / 1000
         self.comment_after_s = given.comment_after_ms / 1000
+        self.follows_rates = given.rates != "ignore"
         self._url = urlsplit(base_url)
         self.host = self._url.hostname or ""
         self._base = self._url.path.rstrip("/").encode()

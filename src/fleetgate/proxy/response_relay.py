@@ -19,7 +19,6 @@ from fleetgate.proxy.headers import ISOLATED, Pairs, passed_back
 from fleetgate.proxy.http_client.connection import UpstreamResponse
 from fleetgate.proxy.response_reader import ResponseReader
 from fleetgate.signals.outcome import outcome
-from fleetgate.signals.rate_limit_headers import PoolHint, pools_hint
 
 Send = Callable[[Any], Awaitable[None]]
 
@@ -94,6 +93,7 @@ class ResponseRelay:
         self._response, self._start = response, start
         exchange = self._exchange
         exchange.status = status = response.status
+        exchange.headed_at = perf_counter()
         self._on_head(exchange, response)
         headers, event_stream = passed_back(response.raw_headers)
         if exchange.early is not None:
@@ -276,13 +276,14 @@ def _shown_model(exchange: Exchange) -> str:
     return head.partition("@")[0] + slash + name
 
 
-def used_up(provider: str, raw_headers: Any) -> list[PoolHint]:
-    """What nothing is left of, by the headers of an answer."""
+def rate_headers(raw_headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
+    """Whether the headers of a response report rates, and whether they say that nothing is left of something."""
+    reported = used_up = False
     for name, value in raw_headers:
         small = name.lower()
-        if (b"remaining" in small and value in (b"0", b"0.0")) or b"unified-status" in small or b"x-codex-" in small:
-            break
-    else:
-        return []
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw_headers}
-    return pools_hint(provider, headers, time_ns() // 1_000_000)
+        if b"ratelimit" in small:
+            reported = True
+            used_up |= (b"remaining" in small and value in (b"0", b"0.0")) or b"unified-status" in small
+        elif b"x-codex-" in small:
+            used_up = True
+    return reported, used_up

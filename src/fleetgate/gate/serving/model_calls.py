@@ -29,6 +29,9 @@ from fleetgate.signals.outcome import Outcome
 
 _SHARE_S = 0.002
 _FIRST_LOOK_S = 0.05
+_READ_RATES_S = 0.2  # how often rates are read, while half of them is left; below that, with every response
+_LOW_RATES_S = 0.1  # how often low rates are reported at once
+_MOST_MODELS = 1000  # whose rates are remembered; a client can name any
 _LOOK_S = 1.0  # how often a waiting call checks whether waiting is of any use
 
 
@@ -53,6 +56,14 @@ class Run(NamedTuple):
     model: str  # "" where it has none
 
 
+class SeenRates(NamedTuple):
+    """What was read last about the rates of a model, in seconds of the loop."""
+
+    limits: tuple[tuple[str, int], ...]  # by unit
+    read_again_s: float
+    reported_s: float
+
+
 class PendingCall(NamedTuple):
     """A call that is in the queue."""
 
@@ -66,6 +77,7 @@ class ModelCalls:
     def __init__(self, core: GateCore) -> None:
         self._core = core
         self._soon: asyncio.TimerHandle | None = None
+        self._rates: dict[str, SeenRates] = {}  # by model
 
     def now(self) -> int:
         """The log's time, in which a call's `since` is given."""
@@ -171,6 +183,27 @@ class ModelCalls:
         known = core.replica.loaded
         if known is not None and (core.commits.busy or known.awaits_acceptance(ident)):
             core.commits.put(cmd.Active(ident))
+
+    def wants_rates(self, model: str) -> bool:
+        """Whether what the next response reports about a model's rates is worth reading."""
+        seen = self._rates.get(model)
+        return seen is None or self._core.loop.time() >= seen.read_again_s
+
+    def observe_rates(self, ident: str, model: str, readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
+        """Report rates at once where they are new or running low; otherwise return them, to go with the release."""
+        now_s = self._core.loop.time()
+        limits = tuple((each.unit, each.limit) for each in readings)
+        low = any(each.remaining * 2 < each.limit for each in readings)
+        seen = self._rates.get(model)
+        at_once = seen is None or seen.limits != limits or (low and now_s >= seen.reported_s + _LOW_RATES_S)
+        if seen is None and len(self._rates) >= _MOST_MODELS:
+            self._rates.clear()
+        reported_s = now_s if at_once or seen is None else seen.reported_s
+        self._rates[model] = SeenRates(limits, now_s + (0.0 if low else _READ_RATES_S), reported_s)
+        if not at_once:
+            return readings
+        self._core.commits.put(cmd.ObserveRates(ident, readings))
+        return ()
 
     def is_paused(self, model: str) -> bool:
         """Whether a rate limit pauses this model now, as far as this process knows."""
