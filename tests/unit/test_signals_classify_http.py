@@ -278,7 +278,7 @@ def test_s3_a_finer_header_that_cannot_be_read_gives_way_to_a_coarser_one():
     ],
 )
 def test_x6_only_a_window_that_is_used_up_and_has_an_end_pauses_a_pool(headers, hints):
-    assert pools_hint("any", headers, NOW) == hints
+    assert pools_hint(headers, NOW) == hints
 
 
 # --- anything at all -------------------------------------------------------------------------------------------
@@ -408,5 +408,5 @@ def test_s1_any_event_of_a_stream_is_nothing_or_has_a_sound_outcome(provider, ev
 @settings(max_examples=150, deadline=None)
 @given(PROVIDERS, HEADERS)
 def test_x6_any_headers_give_hints_that_end(provider, headers):
-    for hint in pools_hint(provider, headers, NOW):
+    for hint in pools_hint(headers, NOW):
         assert 0 < hint.wait_ms <= MAX_WAIT_MS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleetgate.core.usage import Reading
 from fleetgate.signals.classify_http import classify_response
-from fleetgate.signals.rate_limit_headers import lowered, readings_of
+from fleetgate.signals.rate_limit_headers import lowered, pools_hint, readings_of
 
 NOW = 1_776_859_200_000  # 2026-04-22T12:00:00Z
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -61,7 +61,7 @@ OPENAI = {
         (
             "openai",
             OPENAI,
-            [Reading("calls", 10_000, 9999, 6, MINUTE), Reading("tokens", 30_000_000, 29_999_990, 1, MINUTE)],
+            [Reading("calls", 10_000, 9999, 6), Reading("tokens", 30_000_000, 29_999_990, 1)],
         ),
         (
             "openai",
@@ -80,6 +80,15 @@ OPENAI = {
                 "x-ratelimit-reset-requests": "0s",
             },
             [Reading("calls", 60, 60, 0, 0)],
+        ),
+        (
+            "openai",
+            {
+                "x-ratelimit-limit-tokens": "30000",
+                "x-ratelimit-remaining-tokens": "24000",
+                "x-ratelimit-reset-tokens": "12s",
+            },
+            [Reading("tokens", 30_000, 24_000, 12_000, MINUTE)],
         ),
         (
             "groq",
@@ -183,6 +192,22 @@ def test_V6_headers_tell_the_rates_of_a_provider(
 )
 def test_V6_what_is_no_limit_makes_no_rate(headers: dict[str, str]) -> None:
     assert readings_of("openai", headers, NOW) == ()
+
+
+def test_V6_a_limit_by_the_day_counts_only_where_there_is_no_shorter_one() -> None:
+    headers = {
+        "x-ratelimit-limit-tokens-minute": "60000",
+        "x-ratelimit-remaining-tokens-minute": "50000",
+        "x-ratelimit-limit-tokens-day": "1000000",
+        "x-ratelimit-remaining-tokens-day": "900",
+    }
+    assert readings_of("other", headers, NOW) == (Reading("tokens", 60_000, 50_000, 0, MINUTE),)
+
+
+def test_X6_a_rate_that_is_followed_pauses_nothing() -> None:
+    headers = OPENAI | {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "60s"}
+    assert [hint.what for hint in pools_hint(headers, NOW)] == ["tokens"]
+    assert pools_hint(headers, NOW, rates=["calls", "tokens"]) == []
 
 
 def test_V6_of_two_windows_of_one_unit_the_tightest_counts() -> None:

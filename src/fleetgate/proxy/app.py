@@ -45,7 +45,7 @@ from fleetgate.proxy.routes import Route, find_route, leaves_base
 from fleetgate.proxy.unknown_paths import is_missing, refusal_for, suggested_api
 from fleetgate.signals.limit_subject import Subject, of_hint
 from fleetgate.signals.provider_vocabulary import dialect_of
-from fleetgate.signals.rate_limit_headers import lowered, pools_hint, readings_of
+from fleetgate.signals.rate_limit_headers import HOUR_MS, lowered, pools_hint, readings_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -293,9 +293,11 @@ class Proxy:
         provider, model = exchange.upstream.provider, exchange.model.partition("/")[2]
         headers = lowered({name.decode("latin-1"): value.decode("latin-1") for name, value in response.raw_headers})
         now = time_ns() // 1_000_000
-        if follows and (readings := readings_of(dialect_of(provider), headers, now)):
+        readings = readings_of(dialect_of(provider), headers, now) if follows else ()
+        if readings:
             exchange.readings = self._calls.observe_rates(exchange.lease, exchange.model, readings)
-        for hint in pools_hint(provider, headers, now):
+        rates = [each.unit for each in readings if each.per_ms <= HOUR_MS]
+        for hint in pools_hint(headers, now, rates):
             subject = of_hint(provider, hint, model) or Subject("")
             self._calls.used_up(exchange.lease, hint.wait_ms, subject.scope, subject.family)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from fleetgate.core.entities import Lease
-from fleetgate.core.usage import Size, Usage
+from fleetgate.core.usage import Reading, Size, Usage
 from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.serving.model_calls import ModelCalls, NotInTime, PendingCall
 from fleetgate.log.protocol import StoreError
@@ -39,7 +39,7 @@ _ANOTHER_MAY_DO = _SOON_OVER | {"quota"}
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # before a call that is not in the queue is tried again
 _FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.5, 10.0  # after a second rate limit; twice as long after each further one
 _FIRST_TROUBLE_S, _LONGEST_TROUBLE_S = 0.2, 5.0  # the same while the store cannot be used
-_FRESH_S = 1.0  # rates of headers that came earlier say nothing about now
+_FRESH_MS = 1000  # rates of headers that came earlier say nothing about now
 _HARMLESS = frozenset(("GET", "HEAD", "OPTIONS"))
 _NEEDS_A_PERSON = {"auth": 401, "quota": 402}
 LEFT = outcome("local_error", "proxy.client_left", "the client left")
@@ -140,8 +140,7 @@ class Attempts:
                 said = NOT_ITS_KEY
             if said.kind == "server_error" and said.wait_ms is None:
                 said = _with_wait(said, 0)  # it is passed on, and the client decides when to try again
-            fresh = perf_counter() - exchange.headed_at < _FRESH_S
-            self._calls.leave(exchange.lease, said, self._usage_of(exchange), exchange.readings if fresh else ())
+            self._calls.leave(exchange.lease, said, self._usage_of(exchange), _fresh_readings(exchange))
             exchange.lease, exchange.readings = "", ()
 
     def _usage_of(self, exchange: Exchange) -> Usage | None:
@@ -362,6 +361,12 @@ async def _start_of(response: UpstreamResponse) -> bytes:
         parts.append(part)
         size += len(part)
     return b"".join(parts)
+
+
+def _fresh_readings(exchange: Exchange) -> tuple[Reading, ...]:
+    """The rates that the head of the response reported, with their age; none where they say nothing about now."""
+    age_ms = int((perf_counter() - exchange.headed_at) * 1000)
+    return tuple(replace(each, age_ms=age_ms) for each in exchange.readings) if age_ms < _FRESH_MS else ()
 
 
 def _with_wait(said: Outcome, wait_ms: int) -> Outcome:

@@ -11,7 +11,7 @@ A rate needs a limit and what remains of it. Numbers that cannot be such (Azure 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
@@ -25,6 +25,7 @@ _RATELIMIT = re.compile(
 _UNIFIED = re.compile(r"anthropic-ratelimit-unified-(?P<window>[a-z0-9_]{1,20})-(?P<part>status|reset)")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,12})?")
 _MINUTE_MS, HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
+_SURELY_MS = 1000  # times until a reset are rounded
 _HEADERS = 200  # looked at in one response
 _MOST = 1 << 40  # a number above this is not a limit
 
@@ -137,8 +138,10 @@ def windows_of(headers: Mapping[str, str]) -> list[Window]:
 
 
 def readings_of(dialect: str, headers: Mapping[str, str], now_wall_ms: int) -> tuple[Reading, ...]:
-    """The provider's rates by the headers of any response (rule V6); one for each unit and period, the tightest."""
-    found: dict[tuple[str, int], Reading] = {}
+    """The provider's rates by the headers of any response (rule V6). One for each unit: a limit by the day only where
+    there is no shorter one, and of two that are left the tighter.
+    """
+    found: dict[str, Reading] = {}
     windows = windows_of(headers)
     names = {window.name for window in windows}
     for window in windows:
@@ -146,9 +149,12 @@ def readings_of(dialect: str, headers: Mapping[str, str], now_wall_ms: int) -> t
             continue  # the sum of the other two
         reading = _reading(dialect, window, now_wall_ms)
         if reading is not None:
-            key = reading.unit, reading.per_ms
-            found[key] = min(found.get(key, reading), reading, key=lambda each: each.remaining)
+            found[reading.unit] = min(found.get(reading.unit, reading), reading, key=_tightness)
     return tuple(found.values())
+
+
+def _tightness(reading: Reading) -> tuple[bool, int]:
+    return reading.per_ms > HOUR_MS, reading.remaining
 
 
 def _reading(dialect: str, window: Window, now_wall_ms: int) -> Reading | None:
@@ -170,9 +176,9 @@ def _usual_period(dialect: str, unit: str) -> int:
 
 def _period_by_reset(dialect: str, limit: int, left: int, reset_ms: int | None) -> int:
     """OpenAI's limits of requests are by the minute or by the day. Its buckets refill steadily, so that the time until
-    one is full tells its period: 6 ms for one request of 10,000 is a minute, 8.64 s is a day.
+    one is full tells its period: 14 minutes for 2 requests of 200 is a day. A short time is too coarse to tell.
     """
-    if dialect != "openai" or not reset_ms or left >= limit:
+    if dialect != "openai" or not reset_ms or reset_ms < _SURELY_MS or left >= limit:
         return 0
     return _DAY_MS if reset_ms * limit > HOUR_MS * (limit - left) else _MINUTE_MS
 
@@ -211,17 +217,16 @@ def plan_rejections(headers: Mapping[str, str], now_wall_ms: int) -> dict[str, i
     return found
 
 
-def pools_hint(provider: str, headers: Mapping[str, str], now_wall_ms: int) -> list[PoolHint]:
+def pools_hint(headers: Mapping[str, str], now_wall_ms: int, rates: Collection[str] = ()) -> list[PoolHint]:
     """What is used up according to the headers of any response, a good one too. Empty: nothing to pause.
 
-    `provider` is not needed so far: the headers speak for themselves.
+    `rates` are the units whose rates are followed: these pause nothing, what they have left is known.
     """
-    del provider
     headers = lowered(headers)
     hints = []
     for window in windows_of(headers):
         wait_ms = window.wait_ms(now_wall_ms) if window.used_up else None
-        if wait_ms:
+        if wait_ms and window.unit not in rates:
             hints.append(PoolHint(window.what, 0, wait_ms, window.header))
     if _value(headers, "x-codex-credits-has-credits").lower() == "true":
         return hints  # a plan at 100 % that goes on, paid with credits
