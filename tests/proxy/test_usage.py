@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from msgspec import convert, structs
@@ -199,3 +200,52 @@ def test_U1_an_error_inside_a_stream_counts_what_was_known(gate: Proxied) -> Non
     (event,) = released(gate, before)
     assert event["outcome"] == "overloaded"
     assert counted(event) == structs.replace(usage, output=0, source=PARTIAL)
+
+
+def test_U2_the_calls_of_a_run_count_for_it_and_once(gate: Proxied) -> None:
+    lease = gate.ok("POST", "/v1/leases", {"models": ["openai/gpt-x"], "project": "runs", "wait_s": 0})["lease"]
+    before = len(gate.events("released"))
+    usages = [next_usage(gate) for _ in range(3)]
+    path, _, body = SHAPES["chat"]
+    for prefix in (f"/l/{lease}", f"/p/elsewhere/l/{lease}"):
+        assert gate.chat(prefix + path, body).status == 200
+    assert gate.chat(path, body, x_fleetgate_lease=lease).status == 200
+    calls = released(gate, before, 3)
+    assert [call["run"] for call in calls] == [lease] * 3
+    assert not any(lease in seen.path for seen in gate.provider.seen), "the provider does not see it"
+    gate.ok("POST", f"/v1/leases/{lease}/release", {})
+    (run,) = (event for event in released(gate, before, 4) if event["id"] == lease)
+    total = convert(run["total"], Usage)
+    assert (total.calls, total.input) == (3, sum(usage.input for usage in usages))
+    assert not run.get("usage"), "its calls were counted"
+
+
+@pytest.mark.parametrize("lease", ["nosuchlease", "0" * 26, "x" * 199, "%2e%2e", "a%00b", "é"])
+def test_U2_a_call_that_names_a_run_which_does_not_exist_belongs_to_none(gate: Proxied, lease: str) -> None:
+    usage = next_usage(gate)
+    before = len(gate.events("released"))
+    path, _, body = SHAPES["chat"]
+    answer = gate.chat(f"/l/{quote(lease, safe='%')}{path}", body)
+    if answer.status != 200:  # it cannot be a name
+        gate.provider.usages.clear()
+        assert answer.status in (400, 404)
+        return
+    (event,) = released(gate, before)
+    assert not event.get("run")
+    assert counted(event) == structs.replace(usage, source=RESPONSE)
+
+
+def test_U2_a_call_is_not_a_run(gate: Proxied) -> None:
+    gate.provider.latency_s = 60
+    try:
+        with gate.begin(SHAPES["chat"][2] | {"model": "slow"}, SHAPES["chat"][0]):
+            (lease,) = gate.wait_until(gate.leases, "it is at the provider")
+            gate.provider.latency_s = 0
+            next_usage(gate)
+            before = len(gate.events("released"))
+            assert gate.chat(f"/l/{lease['id']}{SHAPES['chat'][0]}", SHAPES["chat"][2]).status == 200
+            (event,) = released(gate, before)
+            assert not event.get("run")
+    finally:
+        gate.provider.latency_s = 0
+    gate.wait_until(lambda: not gate.leases(), "the client has left")

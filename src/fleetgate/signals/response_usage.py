@@ -28,13 +28,13 @@ _OBJECT = re.compile(rb'(?<!\\)"usage(?:Metadata)?"\s*:\s*(?=\{)')
 class UsageReader:
     """Reads the usage out of one response. `stream`: it is a stream of server-sent events."""
 
-    __slots__ = ("_cut", "_first", "_kept", "_last", "_size", "_stream")
+    __slots__ = ("_cut", "_first", "_last", "_size", "_stream", "kept")
 
     def __init__(self, *, stream: bool) -> None:
         self._stream = stream
-        self._kept: list[bytes] = []  # a body, or an event that has not ended yet
-        self._size = 0  # bytes in `_kept`
-        self._cut = False  # `_kept` is only the tail of what came
+        self.kept: list[bytes] = []  # a body, or an event that has not ended yet
+        self._size = 0  # bytes in `kept`
+        self._cut = False  # `kept` is only the tail of what came
         self._first: dict[str, int] = {}
         self._last = b""
 
@@ -47,10 +47,10 @@ class UsageReader:
         if not end:
             self._keep(piece)
             return
-        if self._kept:
+        if self.kept:
             self._keep(piece[:end])
-            events, cut = b"".join(self._kept), self._cut
-            self._kept, self._size, self._cut = [], 0, False
+            events, cut = b"".join(self.kept), self._cut
+            self.kept, self._size, self._cut = [], 0, False
             if _WORD in events:
                 self._read_events(events, cut)
         elif piece.find(_WORD, 0, end) >= 0:
@@ -60,7 +60,7 @@ class UsageReader:
 
     def result(self, *, complete: bool) -> Usage | None:
         """The usage; None where the response reported none. `complete`: the response came to its end."""
-        kept = b"".join(self._kept)
+        kept = b"".join(self.kept)
         if self._stream:
             if _WORD in kept:
                 self._read_events(kept, self._cut)
@@ -80,11 +80,11 @@ class UsageReader:
         )
 
     def _keep(self, piece: bytes) -> None:
-        self._kept.append(piece)
+        self.kept.append(piece)
         self._size += len(piece)
         if self._size > MOST_BODY:
-            tail = b"".join(self._kept)[-TAIL:]
-            self._kept, self._size, self._cut = [tail], len(tail), True
+            tail = b"".join(self.kept)[-TAIL:]
+            self.kept, self._size, self._cut = [tail], len(tail), True
 
     def _read_events(self, events: bytes, cut: bool) -> None:
         """Remember the events that report usage: the first one by its counts, the last one as it is."""

@@ -236,7 +236,7 @@ class ModelCalls:
                 lease = core.replica.state.leases.get(ident)
         except StoreError:
             return None
-        if lease is None or lease.ticket.spec.kind == "requests":  # a call is not a run
+        if lease is None or lease.ticket.body_bytes:  # a call is not a run
             return None
         return Run(lease.ticket.spec.project, lease.ticket.priority, lease.model)
 
