@@ -35,11 +35,19 @@ bench = 100
 [providers.bench]
 base_url = "http://127.0.0.1:{port}/v1"
 """
-# The service, with a reader of usage that does nothing.
+# The service, with a reader of responses that looks for errors only.
 _WITHOUT = """
-from fleetgate.signals.response_usage import UsageReader
-UsageReader.feed = lambda self, piece: None
-UsageReader.result = lambda self, complete: None
+from fleetgate.proxy import response_reader
+from fleetgate.proxy.response_reader import ResponseReader
+def feed(self, piece):
+    if self._blind:
+        return
+    if self._decoder is not None:
+        piece = self._decoded(self._decoder, piece)
+    first, second = response_reader._WORDS
+    assert not self._kept and piece.endswith(b"\\n\\n") and first not in piece and second not in piece
+ResponseReader.feed = feed
+ResponseReader.usage = lambda self: None
 """
 _SERVE = "import sys; from fleetgate.cli.main import main; sys.argv = ['fleetgate', 'serve', '--port', '0']; main()"
 _INSTRUCTIONS = re.compile(r"I\s+refs:\s+([0-9,]+)|Collected\s*:\s*([0-9]+)")

@@ -71,8 +71,12 @@ def released(gate: Proxied, before: int, number: int = 1) -> list[dict[str, Any]
     return found[before:]
 
 
-def counted(event: dict[str, Any]) -> Usage | None:
-    return None if event.get("usage") is None else convert(event["usage"], Usage)
+def counted(event: dict[str, Any], part: str = "usage") -> Usage | None:
+    said = event.get(part)
+    if said is None:
+        return None
+    dollars = said["cost_usd"]
+    return convert({**said, "cost": None if dollars is None else round(dollars * 1_000_000)}, Usage)
 
 
 def call(gate: Proxied, shape: str, encoding: str, *, stream: bool, model: str = "") -> Usage | None:
@@ -215,7 +219,8 @@ def test_U2_the_calls_of_a_run_count_for_it_and_once(gate: Proxied) -> None:
     assert not any(lease in seen.path for seen in gate.provider.seen), "the provider does not see it"
     gate.ok("POST", f"/v1/leases/{lease}/release", {})
     (run,) = (event for event in released(gate, before, 4) if event["id"] == lease)
-    total = convert(run["total"], Usage)
+    total = counted(run, "total")
+    assert total is not None
     assert (total.calls, total.input) == (3, sum(usage.input for usage in usages))
     assert not run.get("usage"), "its calls were counted"
 
@@ -239,7 +244,8 @@ def test_U2_a_call_is_not_a_run(gate: Proxied) -> None:
     gate.provider.latency_s = 60
     try:
         with gate.begin(SHAPES["chat"][2] | {"model": "slow"}, SHAPES["chat"][0]):
-            (lease,) = gate.wait_until(gate.leases, "it is at the provider")
+            gate.provider.wait_until(lambda stats: stats.active == 1, 60)
+            (lease,) = gate.leases()
             gate.provider.latency_s = 0
             next_usage(gate)
             before = len(gate.events("released"))

@@ -46,11 +46,13 @@ class ResponseReader:
             return
         if self._decoder is not None:
             piece = self._decoded(self._decoder, piece)
-        harmless = not self._kept and piece.endswith(b"\n\n") and _WORDS[0] not in piece and _WORDS[1] not in piece
-        if harmless and self._stream and not self._usage.kept and _says_no_usage(piece):
-            return  # whole events with nothing to see: almost always
+        if not self._kept and piece.endswith(b"\n\n") and _WORDS[0] not in piece and _WORDS[1] not in piece:
+            # Whole events, and none of them an error: almost always, and almost always without usage.
+            if b'"usage' in piece or self._usage.kept or not self._stream:
+                self._usage.feed(piece)
+            return
         self._usage.feed(piece)
-        if harmless or self.outcome is not None:
+        if self.outcome is not None:
             return
         data = self._kept + piece if self._kept else piece
         end = max(data.rfind(b"\n\n"), data.rfind(b"\r\n\r\n"))
@@ -93,8 +95,3 @@ class ResponseReader:
                 self.outcome = classify_stream_error(self._provider, event, now, self._model)
                 if self.outcome is not None:
                     return
-
-
-def _says_no_usage(piece: bytes) -> bool:
-    """OpenAI has a field for the usage in all events, if it has been asked for it, and a value in the last."""
-    return b'"usage' not in piece or piece.count(b'"usage') == piece.count(b'"usage":null')
