@@ -97,7 +97,7 @@ k = { calls = true, per = "1m", burst = [1] }
         (14, "groq: found 5; valid is a table, or an array of tables"),
         (15, "a.per: found 'minute'; did you mean \"1m\"?"),
         (16, "b.per: found 'days'; did you mean \"day\"?"),
-        (17, 'c.per: found \'10ms\'; valid is "day", "week", "month", or a duration from 1 s on'),
+        (17, 'c.per: found \'10ms\'; valid is "day", "week", "month", or a duration of 1s to 366d'),
         (18, "d.calls: not a number: 0; valid is a whole number from 1"),
         (19, "e.usd: not a sum of money: '0.0000001'; valid is an amount in dollars with at most 6 decimals"),
         (20, "f.usd: not a sum of money: -1"),

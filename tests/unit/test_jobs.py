@@ -234,6 +234,6 @@ def test_a8_a_job_in_the_queue_for_a_day_expires_is_told_once_and_never_starts(t
     with pytest.raises(NotFound):
         gate.one(cmd.Offer(one.id, gate.me, gate.host, "", ()))
     commits = gate.log.read(START)
-    told = [message.kind for commit in commits for message in messages_of(commit, lambda _: None)]
+    told = [message.kind for commit in commits for message in messages_of(commit, lambda _: None, str)]
     assert told == ["queued", "expired"]
     gate.close()

@@ -18,8 +18,25 @@ AT = 1_000_000
 
 def told(*events: ev.Event, kinds: tuple[str, ...] = TOLD) -> list[tuple[str, str]]:
     commit = Commit(1, "c", AT, len(events), None, list(events))
-    found = wanted(messages_of(commit, lambda ident: 3), kinds)
+    found = wanted(messages_of(commit, lambda ident: 3, lambda at: f"at {at}"), kinds)
     return [(message.kind, message.text) for message in found if message.kind]
+
+
+def test_V7_a_budget_that_is_used_up_is_told_at_50_80_and_100_percent():
+    def reached(percent: int, used: int, when_empty: str = "hold", budget: str = "project:web usd/day") -> ev.Event:
+        return ev.BudgetReached(budget, percent, used, 20_000_000, 9_000_000, when_empty)
+
+    assert told(reached(50, 10_000_000), kinds=TOLD_BY_DEFAULT) == []
+    assert told(reached(50, 10_000_000))[0][0] == "budget_50"
+    assert told(reached(80, 16_000_000), kinds=TOLD_BY_DEFAULT) == [
+        ("budget_80", "project:web has used $16.00 of $20.00 today (80 %), resets at 9000000")
+    ]
+    ((kind, text),) = told(reached(100, 20_000_000, "stop"), kinds=TOLD_BY_DEFAULT)
+    assert kind == "budget_100"
+    assert text.endswith("resets at 9000000; new requests wait and running agents are stopped")
+    assert told(reached(80, 17_000_000, budget="anthropic/claude-opus-* tokens/5h"))[0][1] == (
+        "anthropic/claude-opus-* has used 17,000,000 of 20,000,000 tokens in 5h (80 %), resets at 9000000"
+    )
 
 
 class Box:
@@ -123,7 +140,7 @@ def test_t1_p4_of_a_learned_limit_only_what_people_should_know_is_told_once():
         nonlocal seq
         before = len(box.got)
         commit = Commit(1, "c", AT, seq + len(events), None, list(events))
-        for message in wanted(messages_of(commit, lambda ident: 3), TOLD_BY_DEFAULT):
+        for message in wanted(messages_of(commit, lambda ident: 3, str), TOLD_BY_DEFAULT):
             assert box.target.offer(message, 0)
         seq += len(events)
         return box.got[before:]
@@ -197,7 +214,7 @@ def test_t1_a_target_that_takes_nothing_for_hours_is_given_up_for_a_summary():
 
 
 def test_t1_what_happens_most_is_told_only_to_those_who_ask_for_it():
-    assert set(TOLD) - set(TOLD_BY_DEFAULT) == {"queued", "started", "succeeded"}
+    assert set(TOLD) - set(TOLD_BY_DEFAULT) == {"budget_50", "queued", "started", "succeeded"}
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,18 @@ from fleetgate.api.http.proxy_mount import ProxyMount
 from fleetgate.api.jobs import routes as job_routes
 from fleetgate.api.leases import routes as lease_routes
 from fleetgate.api.leases.fast_path import FastPath
-from fleetgate.api.routes import backoffs, caps, concurrency_compat, dashboard_files, health, pools, queue, read, usage
+from fleetgate.api.routes import (
+    backoffs,
+    budgets,
+    caps,
+    concurrency_compat,
+    dashboard_files,
+    health,
+    pools,
+    queue,
+    read,
+    usage,
+)
 from fleetgate.api.security import session_routes
 from fleetgate.api.security.request_guard import App, Guard
 from fleetgate.api.service import Service
@@ -85,7 +96,7 @@ def build(service: Service, connections: Callable[[], int], most_connections: in
         logging_config=None,
         debug=False,
     )
-    guard = Guard(app, service.access, connections, most_connections)  # type: ignore[arg-type]
+    guard = Guard(budgets.with_encoded_names(app), service.access, connections, most_connections)  # type: ignore[arg-type]
     return ProxyMount(guard, service.proxy), FastPath(service, guard)
 
 
@@ -94,7 +105,20 @@ def _documented() -> list[HTTPRouteHandler]:
     common = {
         status: ResponseSpec(ErrorShape, description=text, generate_examples=False) for status, text in _ERRORS.items()
     }
-    own_modules = (read, usage, session_routes, queue, caps, pools, backoffs, lease_routes, job_routes, health, sse)
+    own_modules = (
+        read,
+        usage,
+        session_routes,
+        queue,
+        caps,
+        budgets,
+        pools,
+        backoffs,
+        lease_routes,
+        job_routes,
+        health,
+        sse,
+    )
     documented = _routes(*own_modules)
     for handler in documented:
         own = {status: replace(each, generate_examples=False) for status, each in (handler.responses or {}).items()}

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from fleetgate.core.model_names import canonical
+from fleetgate.core.usage import RESPONSE, Usage
 from fleetgate.present.cap_listing import CapRow
 from fleetgate.present.json.state import BackoffShape, LeaseShape, Range, ReasonShape, StatusShape, TicketShape, Time
 from fleetgate.present.model_choice import UnusableShape
@@ -36,6 +37,24 @@ class NamedBody(JsonBody):
                 setattr(self, field, canonical(text))
 
 
+Count = Annotated[int, Meta(ge=0, le=10**15)]
+
+
+class UsageBody(JsonBody):
+    """What a call or run used, or is expected to use. Without a cost, it is computed from the model's price."""
+
+    calls: Count = 1
+    input: Count = 0  # tokens that were not read from a cache
+    cache_read: Count = 0
+    cache_write: Count = 0
+    output: Count = 0
+    cost_usd: Annotated[float, Meta(ge=0, le=10**9)] | None = None
+
+    def usage(self) -> Usage:
+        cost = None if self.cost_usd is None else round(self.cost_usd * 10**6)
+        return Usage(self.calls, self.input, self.cache_read, self.cache_write, self.output, cost, RESPONSE)
+
+
 class AcquireBody(JsonBody):
     """What `fleetgate acquire` says on its command line, and how this client will be heard of."""
 
@@ -55,6 +74,7 @@ class AcquireBody(JsonBody):
     id: Ident | None = None
     expires_s: Annotated[float, Meta(gt=0, le=31_536_000)] | None = None
     renew_within_s: Annotated[float, Meta(ge=5, le=3600)] = 30
+    estimate: UsageBody | None = None
 
 
 class LeaseAnswer(Struct):
@@ -91,6 +111,7 @@ class ReleaseBody(JsonBody):
     outcome: Outcome | None = None
     retry_after_s: Seconds | None = None
     force: bool = False
+    usage: UsageBody | None = None
 
 
 class ReleaseAnswer(Struct):

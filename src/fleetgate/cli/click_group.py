@@ -40,6 +40,7 @@ SECTIONS = {
     },
     "Manage caps and the queue": {
         "cap": "commands.cap",
+        "budget": "commands.budget",
         "cooldown": "commands.cooldown",
         "pause": "commands.pause",
         "resume": "commands.resume",

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from fleetgate.cli.open_gate import load_config, open_gate
 from fleetgate.config.paths import sqlite_folder, store_url
 from fleetgate.core.errors import FleetgateError
+from fleetgate.core.views.budget_views import budget_views
 from fleetgate.core.views.pool_and_lease_views import pool_views
 from fleetgate.gate.slots.direct_gate import DirectGate
 
@@ -79,6 +80,15 @@ def _selectors(gate: DirectGate) -> Values:
     return [("host", "this machine"), ("project", "each project"), *known, *_models(gate)]
 
 
+def _budget_selectors(gate: DirectGate) -> Values:
+    projects = [(f"project:{name}", "one project") for name, _ in _projects(gate)]
+    return [*_selectors(gate), *projects]
+
+
+def _budgets(gate: DirectGate) -> Values:
+    return [(view.name, view.source) for view in budget_views(gate.state, gate.now())]
+
+
 def _models(gate: DirectGate) -> Values:
     """Models of the config file, and of what is running, waiting, capped or backed off."""
     state = gate.state
@@ -128,6 +138,8 @@ complete_job = _from_store(_jobs)
 complete_cancellable = _from_store(_cancellable)
 complete_pool = _from_store(_pools)
 complete_selector = _from_store(_selectors)
+complete_budget_selector = _from_store(_budget_selectors)
+complete_budget = _from_store(_budgets)
 complete_model = _from_store(_models)
 complete_backoff = _from_store(_backoffs)
 complete_project = _from_store(_projects)

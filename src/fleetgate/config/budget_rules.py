@@ -16,10 +16,10 @@ from fleetgate.core.usage import UNITS
 from fleetgate.prices import ConfiguredPrice, Price
 
 LONGEST_RATE_MS = 3_600_000
-_SHORTEST_MS = 1000
+_SHORTEST_MS, _LONGEST_MS = 1000, 366 * 86_400_000
 _MEANT = {"second": "1s", "minute": "1m", "hour": "1h", "daily": "day", "weekly": "week", "monthly": "month"}
 _MEANT |= {period + "s": period for period in PERIODS}
-_PERIOD_HELP = 'valid is "day", "week", "month", or a duration from 1 s on, like "1m" or "5h"'
+_PERIOD_HELP = 'valid is "day", "week", "month", or a duration of 1s to 366d, like "1m" or "5h"'
 
 
 def make_budget(
@@ -33,8 +33,11 @@ def make_budget(
     estimate: str = "expected",
 ) -> BudgetRule:
     """One budget, from values that were read from text or TOML; BadValue names the option that is wrong."""
-    name, per_ms = read_period(per)
-    number = read_amount(unit, amount)
+    try:
+        name, per_ms = read_period(per)
+    except BadValue as error:
+        raise BadValue(f"per: {error}") from None
+    number = read_amount(unit, amount, unit)
     is_rate = 0 < per_ms <= LONGEST_RATE_MS
     if burst is not None and not is_rate:
         raise BadValue(f"burst is only for rates, whose period is at most 1h; this one is per {name}")
@@ -71,7 +74,7 @@ def read_period(value: object) -> tuple[str, int]:
         length_ms = parse_duration_ms(value)
     except BadValue:
         raise BadValue(f"found {found(value)}; {_PERIOD_HELP} ({DURATION_HELP})") from None
-    if length_ms < _SHORTEST_MS:
+    if not _SHORTEST_MS <= length_ms <= _LONGEST_MS:
         raise BadValue(f"found {found(value)}; {_PERIOD_HELP}")
     return format_duration(length_ms).replace(" ", ""), length_ms
 

@@ -52,8 +52,19 @@ class JobSettings(Struct, frozen=True):
 
 
 # The kinds of notifications (rule T1). The first ones are sent unless a target chooses others.
-TOLD_BY_DEFAULT = ("held", "expired", "failed", "rate_limited", "auto_reduced", "recovered", "login")
-TOLD = (*TOLD_BY_DEFAULT, "queued", "started", "succeeded")
+TOLD_BY_DEFAULT = (
+    "held",
+    "expired",
+    "failed",
+    "rate_limited",
+    "auto_reduced",
+    "recovered",
+    "login",
+    "budget_80",
+    "budget_100",
+)
+
+TOLD = (*TOLD_BY_DEFAULT, "budget_50", "queued", "started", "succeeded")
 
 
 class Notify(Struct, frozen=True):

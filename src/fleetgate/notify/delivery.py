@@ -146,7 +146,7 @@ class Notifier:
         return len(commits) == _AT_ONCE
 
     def _deliver_commit(self, target: Target, commit: Commit, now: float) -> bool:
-        for message in wanted(messages_of(commit, self._position_of), target.config.events):
+        for message in wanted(messages_of(commit, self._position_of, self._clock), target.config.events):
             before = len(target.saved.sent)
             done = target.offer(message, now)
             if len(target.saved.sent) != before or not done:
@@ -158,6 +158,9 @@ class Notifier:
     def _position_of(self, ident: str) -> int | None:
         view = ticket_view(self._gate.replica.catch_up(), ident, self._gate.now())
         return None if view is None else view.position
+
+    def _clock(self, at: int) -> str:
+        return LogTimes(self._gate).clock(at)
 
     # What is sent.
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from fleetgate.core import events as ev
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
 from fleetgate.log.protocol import Commit
+from fleetgate.present.budgets.text import reached_text
 from fleetgate.present.event_text import sentence
 
 ANY = "any"  # pool
@@ -38,8 +39,8 @@ class Message(Struct, omit_defaults=True):
     event: ev.Event | None = None
 
 
-def messages_of(commit: Commit, position_of: Callable[[str], int | None]) -> list[Message]:
-    """All messages of a commit, for any target."""
+def messages_of(commit: Commit, position_of: Callable[[str], int | None], clock: Callable[[int], str]) -> list[Message]:
+    """All messages of a commit, for any target. `clock` says a time of the log in words: `at 14:00`."""
     first = commit.seq - len(commit.events) + 1
     found = []
     learning = {
@@ -49,6 +50,8 @@ def messages_of(commit: Commit, position_of: Callable[[str], int | None]) -> lis
         if isinstance(event, ev.Paused) and (event.kind, event.pool) in learning:
             continue
         message = _message(event, commit.at, position_of)
+        if isinstance(event, ev.BudgetReached):
+            message = Message(f"budget_{event.percent}", reached_text(event, clock(event.resets_at)))
         if message is not None:
             message.seq, message.at, message.event = seq, commit.at, event
             found.append(message)

@@ -10,6 +10,7 @@ from fleetgate.log.clock import steady
 from fleetgate.present.text import span
 from fleetgate.present.wall_time import utc
 
+_SAME_DAY_MS = 20 * 3_600_000
 FAR_MS = 10**11  # three years from now: a pause without an end
 
 Json = dict[str, object]
@@ -43,6 +44,11 @@ class LogTimes:
     def local(self, at: int) -> str:
         """Month, day and time where the reader is."""
         return strftime("%m-%d %H:%M:%S", localtime((at + self.offset_ms) // 1000))
+
+    def clock(self, at: int) -> str:
+        """`at 14:00`, or `on 2026-12-01 at 00:00` if that is more than 20 hours away; where the reader is."""
+        form = "at %H:%M" if abs(at - self.now) < _SAME_DAY_MS else "on %Y-%m-%d at %H:%M"
+        return strftime(form, localtime((at + self.offset_ms) // 1000))
 
     def ago(self, at: int) -> str:
         return f"{span(self.now - at)} ago"

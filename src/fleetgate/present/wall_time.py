@@ -68,3 +68,26 @@ def _age_or_date(text: str, what: str, zone: tzinfo | None) -> int:
         return round(moment.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise BadRequest(f"{what} {shown(text)}: {_VALID_SINCE}") from None
+
+
+def parse_until_ms(text: str, what: str = "--until") -> int:
+    """Wall time in ms of a moment to come: `18:00` (the next one), a duration such as `2h`, or ISO 8601."""
+    from datetime import datetime, timedelta
+
+    now = datetime.now().astimezone()
+    try:
+        return round(now.timestamp() * 1000) + parse_duration_ms(text)
+    except ValueError:
+        pass
+    try:
+        if len(text) == 5 and text[2] == ":":
+            clock = datetime.strptime(text, "%H:%M").time()  # noqa: DTZ007 - only the time of the day is used
+            moment = datetime.combine(now.date(), clock).astimezone()
+            if moment <= now:
+                moment = datetime.combine(now.date() + timedelta(days=1), clock).astimezone()
+        else:
+            moment = datetime.fromisoformat(text).astimezone()
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        valid = "valid is a time such as 18:00, a duration such as 2h, or a date and time such as 2026-12-24T18:00"
+        raise BadRequest(f"{what} {shown(text)}: {valid}") from None

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from fleetgate.api.answer_cache import Begun
-from fleetgate.api.bodies import AcquireBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
+from fleetgate.api.bodies import (
+    AcquireBody,
+    DeferredAnswer,
+    LeaseAnswer,
+    ReleaseAnswer,
+    ReleaseBody,
+    RenewAnswer,
+    UsageBody,
+)
 from fleetgate.api.errors import conflict
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
@@ -12,7 +20,9 @@ from fleetgate.core.entities import Lease, Spec
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.queue.positions import QueueView, TicketView, row_of
 from fleetgate.core.state.state import State
+from fleetgate.core.usage import Usage
 from fleetgate.gate.library.lease_handles import Deferred
+from fleetgate.gate.library.usage_arguments import REFUSED, UNUSED, with_cost
 from fleetgate.gate.request_ids import ALPHABET, LENGTH
 from fleetgate.gate.serving.client_renewals import StillQueued, WatchConnection
 from fleetgate.present.json.state import reason_json, seconds
@@ -31,6 +41,9 @@ async def ask(
     if body.wait_s > 0:
         service.check_room_to_wait()
     command = service.asking.command(body, client)
+    if body.estimate is not None:
+        prices = service.gate.settings.prices
+        command.estimate = await with_cost(body.estimate.usage(), command.spec.models, prices)
     answer = await service.clients.ask(command, body.wait_s, hung_up, new=body.id is None)
     if isinstance(answer, Lease):
         return 201, lease_answer(answer, service)
@@ -95,6 +108,8 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
         raise BadRequest(f"retry_after_s goes with an outcome of {', '.join(WITH_A_WAIT)}")
     if body.force and body.outcome is not None:
         raise BadRequest("force has no outcome: leave out one of the two")
+    if body.force and body.usage is not None:
+        raise BadRequest("force has no usage, what was reserved counts as used: leave out one of the two")
     ident = given
     if not (len(given) == LENGTH and given in service.clients):
         found = await _find(service, given)
@@ -105,7 +120,8 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
     if not body.force:
         await _check_owner(service, ident)
         after_ms = None if body.retry_after_s is None else int(body.retry_after_s * 1000)
-        command = cmd.Release(ident, body.outcome or "ok", after_ms)
+        how: str = body.outcome or "ok"
+        command = cmd.Release(ident, how, after_ms, usage=await _usage(service, ident, how, body.usage))
     (decided,) = await service.gate.decide(command)
     if decided.error is not None and not isinstance(decided.error, NotFound):
         raise decided.error
@@ -115,6 +131,15 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
             outcome = event.outcome if isinstance(event, ev.Released) else None
             return ReleaseAnswer(ident, True, outcome, event.held_ms / 1000, body.force, entered(decided.events))
     return ReleaseAnswer(ident, False, None, None, body.force, 0)
+
+
+async def _usage(service: Service, ident: str, outcome: str, told: UsageBody | None) -> Usage | None:
+    """What counts as used; None: not known, and what was reserved counts."""
+    if told is None:
+        return UNUSED if outcome in REFUSED else None
+    state, _ = await service.look()
+    lease = state.leases.get(ident)
+    return await with_cost(told.usage(), [lease.model] if lease is not None else [], service.gate.settings.prices)
 
 
 async def _check_owner(service: Service, ident: str) -> None:

@@ -18,7 +18,7 @@ from fleetgate.core.entities import Lease, Reason
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.core.model_names import shown
 from fleetgate.core.usage import Usage
-from fleetgate.gate.library.usage_arguments import UNUSED, checked_usage, of_one_call, with_cost
+from fleetgate.gate.library.usage_arguments import REFUSED, UNUSED, checked_usage, of_one_call, with_cost
 from fleetgate.signals.outcome import KINDS as OUTCOMES
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Struct)
 Since = float | datetime | None
-
-_REFUSED = ("rate_limited", "usage_window", "quota", "overloaded", "auth")
 
 _MAX_S = 1e11  # three thousand years; a NaN compares as out of bounds
 
@@ -137,7 +135,7 @@ class Leased:
             raise BadRequest(f"outcome {shown(str(outcome))}: valid are {', '.join(OUTCOMES)}")
         self._entered = True
         if self._lease is not None:
-            usage = UNUSED if outcome in _REFUSED else self._usage
+            usage = UNUSED if outcome in REFUSED else self._usage
             await self._core.acquisition.release(cmd.Release(self.id, outcome, usage=usage))
 
     async def report(self, outcome: RateLimited) -> None:

@@ -13,6 +13,7 @@ from fleetgate.core.usage import RESPONSE, Usage
 from fleetgate.prices import ConfiguredPrice, price_of
 
 UNUSED = Usage(source=RESPONSE)  # the usage of a request that was given up before it was used, or refused
+REFUSED = ("rate_limited", "usage_window", "quota", "overloaded", "auth")  # outcomes of calls that used nothing
 MOST = 10**15  # of each number
 _NUMBERS = ("calls", "input", "cache_read", "cache_write", "output", "cost")
 

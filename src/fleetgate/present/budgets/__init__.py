@@ -1,0 +1,1 @@
+"""Rates and budgets as text and as JSON."""
