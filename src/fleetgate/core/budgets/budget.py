@@ -225,6 +225,8 @@ class Budget(Resource):
 
     def settle(self, ticket: Ticket, project: str, amount: int, now: int) -> None:
         """A lease is over, and used this much beside what it spent before."""
+        if self.source == PROVIDER and ticket.id not in self.held:
+            return  # it began before the provider reported this rate, which counts it already
         held = self.held.pop(ticket.id, NOTHING)
         self.taken += max(amount - held.amount, 0)
         self.returned += max(held.amount - amount, 0)

@@ -23,6 +23,7 @@ from fleetgate.core.usage import UNITS, Reading
 WHEN_EMPTY: Final = ("hold", "stop", "fallback", "warn")
 ESTIMATES: Final = ("expected", "max")
 MOST: Final = 10**15
+MOST_MODELS: Final = 256  # whose rates are kept
 LONGEST_MS: Final = 366 * 86_400_000
 
 
@@ -102,7 +103,8 @@ class BudgetHandler:
         reading = replace(reading, expected=_is_not_reserved(reading, lease, now))
         budget = self._rate_of(lease.model, reading.unit)
         if budget is None:
-            return reading
+            provider = self._state.budget_rules.provider
+            return reading if lease.model in provider or len(provider) < MOST_MODELS else None
         free = budget.free(now)
         least, most = budget.bounds(lease.id, reading.remaining)
         seen = replace(reading, remaining=min(max(free, least), most))
