@@ -346,6 +346,48 @@ def test_whether_a_request_would_enter_now_takes_budgets_into_account() -> None:
     assert not bench.engine.fits(spec, bench.now)
 
 
+def test_when_a_window_opens_for_several_projects_the_one_that_had_less_goes_first() -> None:
+    bench = bench_with(BudgetRule("anthropic", "tokens", 1_000, "5h", 5 * HOUR))
+    call(bench, "first", used(1_000), project="a")
+    for project in ("a", "b", "c"):
+        call(bench, f"w-{project}", used(100), project=project)
+    budget = bench.state.budgets["budget anthropic tokens/5h"]
+    assert budget.first_admissible_of("b", bench.now) is None, "nothing is left"
+    bench.now += 5 * HOUR
+    queue = budget.first_admissible_of("b", bench.now)
+    assert queue is not None
+    assert queue.project == "b"
+    events = bench.do(cmd.Tick())
+    granted = [event.id for event in events if isinstance(event, ev.Granted)]
+    assert granted == ["w-b", "w-c", "w-a"]
+    assert budget.first_admissible_of("b", bench.now) is None
+
+
+def test_a_request_that_its_rate_lets_in_may_then_have_to_wait_for_a_slot() -> None:
+    bench = bench_with(minute("anthropic/claude-sonnet-*", "tokens", 600), requests={"anthropic": 1})
+    call(bench, "first", used(600))
+    bench.do(cmd.Release("first", usage=used(600)))
+    bench.wait(350)
+    call(bench, "second", used(60))
+    assert reason(bench, "second").code == "budget"
+    assert call(bench, "opus", used(60), OPUS) == "granted"
+    assert call(bench, "third", used(1), project="other") == "waits"
+    bench.wait(10 * SECOND)
+    assert reason(bench, "second").code == "concurrency_cap"
+
+
+def test_a_deadline_of_a_budget_that_was_removed_means_nothing() -> None:
+    bench = bench_with(minute("anthropic", "tokens", 600), minute("anthropic", "calls", 100))
+    call(bench, "first", used(600))
+    assert call(bench, "second", used(60)) == "waits"
+    assert reason(bench, "second").budget == "anthropic tokens/1m", "the other one has room"
+    due = bench.engine.next_deadline()
+    bench.engine.handle(cmd.RemoveBudget("anthropic", "tokens", "1m"), bench.now)
+    assert bench.fate("second") == "granted"
+    assert due == bench.now + 6 * SECOND
+    assert bench.engine.handle(cmd.Tick(), due) == []
+
+
 # What happens when a budget is empty.
 
 
@@ -399,13 +441,16 @@ def test_v7_fallback_moves_a_request_that_waits_for_a_slot_when_the_budget_is_sp
     bench = bench_with(day("anthropic", "tokens", 100, when_empty="fallback"), requests={"anthropic": 1})
     call(bench, "a", used(60))
     bench.ask("b", bench.spec(SONNET, CODER, kind="requests"), estimate=used(60), holder="me")
+    call(bench, "only-this", used(60))
     assert bench.fate("b") == "waits"
     bench.do(cmd.Settle("a", used(100)))
     assert bench.state.leases["b"].model == CODER
 
 
 def test_v7_stop_names_the_budget_that_a_running_agent_has_used_up() -> None:
-    bench = bench_with(day("project", "usd", 100, when_empty="stop"))
+    bench = bench_with(day("project", "usd", 100, when_empty="stop"), minute("umans", "calls", 1, when_empty="stop"))
+    call(bench, "rate", used(1), CODER)
+    assert budgets_stopping(bench.state, "rate", bench.now) == "", "a rate refills"
     bench.agent("run", SONNET, holder="me")
     assert budgets_stopping(bench.state, "run", bench.now) == ""
     assert budgets_stopping(bench.state, "gone", bench.now) == ""

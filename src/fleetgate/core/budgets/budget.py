@@ -302,12 +302,10 @@ class Budget(Resource):
         self._lot.add(queue)
 
     def changes_at(self, now: int) -> int:
-        queue = self._lot.first()
-        if queue is None:
-            return NEVER
         if self.window is not None:
             return self.window.ends_at
-        return max(self._fits_at(queue.first(), now), now + 1)
+        queue = self._lot.first()
+        return NEVER if queue is None else max(self._fits_at(queue.first(), now), now + 1)
 
     def first_admissible(self, now: int) -> Queue | None:
         self.parking.look_at = NEVER

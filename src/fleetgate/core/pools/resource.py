@@ -28,7 +28,7 @@ class Resource:
 
     def park(self, queue: Queue, own_limit: int) -> None:
         """Remember a queue that this resource blocks."""
-        self.parking.add(queue, own_limit)
+        raise NotImplementedError
 
     def changes_at(self, now: int) -> int:
         """When time alone next frees something for the parked queues; NEVER: it does not."""
