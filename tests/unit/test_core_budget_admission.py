@@ -756,6 +756,12 @@ def test_v6_output_is_reserved_as_the_provider_reserves_it() -> None:
     assert event.readings[0].expected
     call(bench, "c", size=Size(400, 1_900))
     assert view(bench, f"{SONNET} output/provider").reserved == 800 + 1_024, "it reserves less than we thought"
+    call(bench, "small", size=Size(400, 10))
+    assert observed(bench, "small", Reading("output", 2_000, 1_990, per_ms=MINUTE)) != [], "more is left"
+    call(bench, "another", size=Size(400, 10), model=OPUS)
+    observed(bench, "another", Reading("output", 2_000, 1_990, per_ms=MINUTE))
+    call(bench, "last", size=Size(400, 10), model=OPUS)
+    assert observed(bench, "last", Reading("output", 2_000, 1_999, per_ms=MINUTE)) == [], "it allows too little to tell"
 
 
 def test_v8_a_refusal_that_names_a_rate_empties_that_rate_and_pauses_nothing_else() -> None:

@@ -100,11 +100,11 @@ class BudgetHandler:
         """A reading, corrected for what was sent since; None where it says nothing new."""
         if not _is_valid(reading) or not lease.model:
             return None
-        reading = replace(reading, expected=_is_not_reserved(reading, lease, now))
         budget = self._rate_of(lease.model, reading.unit)
         if budget is None:
             provider = self._state.budget_rules.provider
             return reading if lease.model in provider or len(provider) < MOST_MODELS else None
+        reading = replace(reading, expected=_is_not_reserved(reading, budget, lease, now))
         free = budget.free(now)
         least, most = budget.bounds(lease.id, reading.remaining)
         seen = replace(reading, remaining=min(max(free, least), most))
@@ -112,7 +112,7 @@ class BudgetHandler:
             return seen
         # More than we think matters little; less than we think means refusals, unless there is plenty.
         has_plenty = min(seen.remaining, free) * 2 > reading.limit
-        is_close = -reading.limit // 16 <= free - seen.remaining <= reading.limit // 128
+        is_close = -reading.limit // 64 <= free - seen.remaining <= reading.limit // 128
         return None if has_plenty or is_close else seen
 
     def _rate_of(self, model: str, unit: str) -> Budget | None:
@@ -153,13 +153,17 @@ class BudgetHandler:
         return True
 
 
-def _is_not_reserved(reading: Reading, lease: Lease, now: int) -> bool:
+def _is_not_reserved(reading: Reading, budget: Budget, lease: Lease, now: int) -> bool:
     """Whether more remains than could, if the provider had reserved all the output that this call allows."""
-    allowed = lease.ticket.max_tokens
-    if reading.unit not in ("output", "tokens") or allowed * 32 < reading.limit or allowed > reading.limit:
+    allowed, portion = lease.ticket.max_tokens, budget.held.get(lease.id)
+    if reading.unit not in ("output", "tokens") or portion is None:
         return False
+    if allowed * 32 < reading.limit or allowed > reading.limit:
+        return False
+    # Since the call was granted, time has refilled the bucket, and calls that ended have given back.
     refilled = reading.limit * (now - lease.granted_at) // (reading.per_ms or MINUTE_MS)
-    return reading.remaining - refilled > reading.limit - allowed // 2
+    returned = budget.returned - portion.returned
+    return reading.remaining - refilled - returned > reading.limit - allowed // 2
 
 
 def _is_valid(reading: Reading) -> bool:
