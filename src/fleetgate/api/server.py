@@ -42,7 +42,6 @@ from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
 from fleetgate.log.protocol import StoreMoved
 from fleetgate.log.store_url import local_folder
-from fleetgate.prices import load_in_background
 
 MakeMountedApp = Callable[[ServiceGate, Access, str], MountedApp]  # with the folder of the service's files
 
@@ -95,7 +94,6 @@ def serve(options: Options, loaded: Loaded | None) -> int:
 async def _run(
     sock: socket.socket, options: Options, access: Access, loaded: Loaded | None, environment: Environment, folder: str
 ) -> int:
-    load_in_background()
     url = store_url()
     core = GateCore(open_log(url), loaded, local_folder(url))
     gate, node = ServiceGate(core), Node(core)

@@ -16,7 +16,7 @@ const PERIODS = { "1s": "second", "1m": "minute", "1h": "hour" };
 
 const list = h("ul", { class: "budgets" });
 const empty = nothing("No budgets",
-  "Limit what a project may cost with `fleetgate budget set project:web 20 usd/day`, or in the config file under `[budgets]`. The rates that providers report appear here automatically.");
+  "Limit what a project may cost with `fleetgate budget set project:web usd 20 --per day`, or in the config file under `[budgets]`. The rates that providers report appear here automatically.");
 const loading = h("p", { class: "nothing", text: "Loading budgets…" });
 const failed = h("div", { class: "nothing", role: "alert", hidden: true }, h("p", { class: "nothing-title", text: "The budgets cannot be read" }), h("p", {}),
   h("button", { type: "button", class: "button small", text: "Try again", on: { click: () => budgetsReader.readNow() } }));
