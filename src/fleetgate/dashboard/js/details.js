@@ -6,6 +6,7 @@ import { dialog, facts, field } from "./dialogs.js";
 import { h } from "./dom.js";
 import { duration, estimate, exact, place, reasonName, some, who } from "./format.js";
 import { showJob } from "./job_details.js";
+import { amountOf, spentText } from "./money.js";
 import { mayChange } from "./store.js";
 
 export async function showTicket(ticket) {
@@ -19,6 +20,8 @@ export async function showTicket(ticket) {
         ["Reason", `${reasonName(reason.code)}: ${reason.text}`],
         ["Until", moment(reason.until, "left")],
         ["Blocked by", reason.pools.join(", ")],
+        ["Budget", reason.budget ? h("a", { href: "#/budgets", text: reason.budget, on: { click: () => close(null) } }) : null],
+        ["Left in it", reason.budget ? amountOf(reason.left, reason.budget.split(" ").at(-1).split("/")[0]) : null],
         ["Expected start", estimate(ticket.estimate_s)],
         ["Models", ticket.models.join(", ")],
         ["Needs", `${some(ticket.slots, "slot")}, ${ticket.kind}`],
@@ -68,6 +71,7 @@ export async function showLease(lease) {
         ["Role", lease.role],
         ["Key", lease.key],
         ["Running since", moment(lease.granted_at, "ago")],
+        ["Used so far", spentText(lease.usage)?.all ?? null],
         ["Waited before", duration(lease.waited_s * 1000, true)],
         ["Slot freed in", moment(lease.ends_at, "left")],
         ["Renewal due in", moment(lease.renew_by, "left")],
@@ -82,7 +86,7 @@ function leaseActions(lease, close) {
   const foot = h("div", { class: "dialog-foot" });
   if (mayChange()) foot.append(h("button", { type: "button", class: "button danger", text: "Free the slot…", on: { click: () => close(() => actions.release(lease)) } }));
   // A job and its lease have the same id.
-  get(`/v1/jobs/${encodeURIComponent(lease.id)}`).then((job) => {
+  if (lease.kind === "agents") get(`/v1/jobs/${encodeURIComponent(lease.id)}`).then((job) => {
     foot.append(h("button", { type: "button", class: "button", text: "Show the job", on: { click: () => close(() => showJob(job)) } }));
   }, () => {});
   return foot;

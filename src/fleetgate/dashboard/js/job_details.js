@@ -7,6 +7,7 @@ import { estimate, exact, place, reasonName } from "./format.js";
 import * as actions from "./job_actions.js";
 import { follow } from "./job_output.js";
 import { ENDED } from "./job_reading.js";
+import { spentText } from "./money.js";
 import { nameInAddress } from "./pages.js";
 import { mayChange, onChange, store } from "./store.js";
 import { say } from "./toasts.js";
@@ -87,6 +88,7 @@ function rows(job) {
     ["Model", job.model ?? job.models.join(", ")],
     ["Project", job.project === "default" ? null : job.project],
     ["Attempts", attempts(job)],
+    ["Used", spentText(job.usage)?.all ?? null],
     ["Exit code", job.exit_code !== null ? String(job.exit_code) : job.signal !== null ? `signal ${job.signal}` : null],
     ["Process", job.pid === null ? null : String(job.pid)],
     ["Key", job.key],

@@ -6,6 +6,7 @@ import { icon } from "./icons.js";
 import * as actions from "./job_actions.js";
 import { showJob } from "./job_details.js";
 import { CHOICES, ENDED, PAGE, pokeJobs, readJobs } from "./job_reading.js";
+import { spentText } from "./money.js";
 import { makePager } from "./pager.js";
 import { keepOneStop } from "./roving.js";
 import { mayChange, onChange, store, update } from "./store.js";
@@ -116,14 +117,16 @@ function change(node, job) {
   attr(p.cancel, "aria-label", `Cancel the job: ${name}`);
 }
 
-function extras({ project, attempt, failures, retries, limits, priority }) {
+function extras({ project, attempt, failures, retries, limits, priority, usage }) {
   const parts = [];
   if (project !== "default") parts.push(project);
   if (attempt > 1) parts.push(`attempt ${attempt}`);
   if (failures) parts.push(`${failures} of ${retries} retries`);
   if (limits) parts.push(`${limits} after rate limits`);
   if (priority) parts.push(`priority ${priority > 0 ? "+" : "−"}${Math.abs(priority)}`);
-  return parts.join(" · ");
+  const spent = spentText(usage);
+  if (spent) parts.push(spent.cost, spent.tokens);
+  return parts.filter(Boolean).join(" · ");
 }
 
 export function stateClass(state) {

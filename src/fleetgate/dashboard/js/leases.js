@@ -5,13 +5,14 @@ import { showLease } from "./details.js";
 import { attr, byId, h, reconcile, show, text } from "./dom.js";
 import { count, duration, some, who } from "./format.js";
 import { icon } from "./icons.js";
+import { spentText } from "./money.js";
 import { makePager } from "./pager.js";
 import { keepOneStop } from "./roving.js";
 import { mayChange, onChange, store } from "./store.js";
 import { makeRow, makeTable, nothing } from "./table.js";
 
 /** @type {[string, string][]} */
-const COLUMNS = [["what", "Command"], ["age", "Running"], ["do", "(Actions)"]];
+const COLUMNS = [["what", "Command"], ["used", "Used"], ["age", "Running"], ["do", "(Actions)"]];
 const PAGE = 15;
 
 let page = 0;
@@ -32,6 +33,7 @@ function draw() {
   page = Math.max(0, Math.min(page, Math.ceil(leases.length / PAGE) - 1));
   text(byId("running-count"), leases.length ? count(leases.length) : "");
   show(table, leases.length > 0);
+  attr(table, "data-used", leases.some((lease) => lease.usage) ? "true" : null);
   show(empty, leases.length === 0);
   reconcile(body, leases.slice(page * PAGE, (page + 1) * PAGE), (lease) => lease.id, make, change);
   keepOneStop(body);
@@ -45,11 +47,14 @@ function make() {
     model: h("span", { class: "model" }),
     who: h("span", { class: "who" }),
     extra: h("span", { class: "extra" }),
+    cost: h("span", { class: "used-cost" }),
+    tokens: h("span", { class: "estimate" }),
     age: timeNode(null, "age"),
     waited: h("span", { class: "estimate" }),
     release: h("button", { type: "button", class: "icon-button", title: "Free the slot", on: { click: () => actions.release(node.lease) } }, icon("release")),
   });
   cells.what.append(p.command, h("p", { class: "under" }, p.model, p.extra, p.who));
+  cells.used.append(p.cost, p.tokens);
   cells.age.append(p.age, p.waited);
   cells.do.append(p.release);
   return node;
@@ -64,6 +69,10 @@ function change(node, lease) {
   text(p.model, lease.model ?? "no model");
   text(p.who, who(lease.lives_with ?? lease.holder, lease.client, lease.child_pid));
   text(p.extra, extras(lease));
+  const spent = spentText(lease.usage);
+  text(p.cost, spent?.cost ?? "");
+  text(p.tokens, spent?.tokens ?? "");
+  attr(p.cost.parentElement, "title", spent?.all);
   setTime(p.age, lease.granted_at);
   text(p.waited, lease.waited_s >= 1 ? `waited ${duration(lease.waited_s * 1000)}` : "");
   show(p.release, mayChange());

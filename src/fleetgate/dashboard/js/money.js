@@ -1,5 +1,5 @@
 // Tokens and money as people read them.
-import { count } from "./format.js";
+import { count, some } from "./format.js";
 
 const cents = new Intl.NumberFormat("en", { style: "currency", currency: "USD" });
 const wholeDollars = new Intl.NumberFormat("en", { style: "currency", currency: "USD", maximumFractionDigits: 0 });
@@ -46,4 +46,13 @@ const budgeted = (amount) => (Number.isInteger(amount) ? wholeDollars.format(amo
 export function costText({ cost, complete }) {
   if (cost === null) return complete ? "$0" : "unknown";
   return complete ? dollars(cost / 1e6) : `≥ ${dollars(cost / 1e6)}`;
+}
+
+/** What a run or a job used, from the service: cost and tokens; null where nothing is known. */
+export function spentText(usage) {
+  if (!usage) return null;
+  const { calls, input, cache_read: read, cache_write: written, output, tokens, cost_usd: cost, source } = usage;
+  const parts = [cost === null ? "cost unknown" : dollars(cost), some(calls, "call"), `${compact(input + read + written)} in`, `${compact(output)} out`];
+  if (source === "estimate") parts.push("estimated");
+  return { cost: cost === null ? "" : dollars(cost), tokens: `${compact(tokens)} tokens`, all: parts.join(", ") };
 }

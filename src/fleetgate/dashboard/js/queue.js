@@ -113,6 +113,7 @@ function change(node, ticket) {
   setTime(p.until, reason.until);
   text(p.reason, reason.text);
   attr(p.reason, "title", reason.text);
+  attr(p.reason, "data-code", reason.code);
   setTime(p.age, ticket.queued_at);
   text(p.estimate, estimate(ticket.estimate_s) ?? "");
   show(p.bump, mayChange());
@@ -132,6 +133,6 @@ function extras({ project, priority, slots, gone }) {
 }
 
 export function chipClass(code) {
-  if (code === "paused" || code === "backoff") return "paused";
+  if (["paused", "backoff", "budget"].includes(code)) return "paused";
   return code === "behind" || code === "cooling" ? "open" : "full";
 }

@@ -46,7 +46,7 @@ function dropBudget(budget) {
 export async function removeBudget(budget) {
   const sure = await confirm({
     title: "Remove the budget?",
-    text: `${waits(budget)}Nothing limits ${budget.selector} to ${amountOf(budget.amount, budget.unit)} per ${budget.per} any more, whatever the config file says.`,
+    text: `${waits(budget)}${ofAll(budget)}Nothing limits ${budget.selector} to ${amountOf(budget.amount, budget.unit)} per ${budget.per} any more, whatever the config file says.`,
     detail: budget.name,
     yes: "Remove the budget",
   });
@@ -79,4 +79,7 @@ export function addToBudget(budget, body) {
   });
 }
 
+/** Whether a budget is one of several that a rule makes, such as one for each project; then the rule is what can be changed. */
+const isOneOfMany = ({ name, selector, unit, per }) => name !== `${selector} ${unit}/${per}`;
+export const ofAll = (budget) => (isOneOfMany(budget) ? `This concerns every budget of the rule ${budget.selector}. ` : "");
 const waits = ({ waiting }) => (waiting ? `${some(waiting, "request")} waiting for it can start at once. ` : "");

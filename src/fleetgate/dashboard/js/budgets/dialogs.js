@@ -59,7 +59,7 @@ export async function editBudget(budget) {
       };
       const others = h("div", { class: "dialog-more" }, link("Reset it…", () => close({ act: actions.resetBudget })), link("Remove it…", () => close({ act: actions.removeBudget })));
       return [form(submit, close, "Save",
-        field(`Amount per ${budget.per}, in ${UNITS.find(([name]) => name === budget.unit)?.[1] ?? budget.unit}`, amount, `${amountOf(budget.used, budget.unit)} used, ${amountOf(budget.reserved, budget.unit)} reserved by running requests.`),
+        field(`Amount per ${budget.per}, in ${UNITS.find(([name]) => name === budget.unit)?.[1] ?? budget.unit}`, amount, `${amountOf(budget.used, budget.unit)} used, ${amountOf(budget.reserved, budget.unit)} reserved by running requests. ${actions.ofAll(budget)}`.trim()),
         field("When it is used up", whenEmpty),
         field("Reserve for each request", estimate, "With the most that a call can use, the budget is never exceeded."),
         others)];
@@ -81,7 +81,7 @@ export async function addBudget(budget) {
         close({ amount: Number(amount.value) });
       };
       return [form(submit, close, "Add",
-        field(`How much more, in ${UNITS.find(([name]) => name === budget.unit)?.[1] ?? budget.unit}`, amount, "It counts until the budget resets; then the amount is as before."))];
+        field(`How much more, in ${UNITS.find(([name]) => name === budget.unit)?.[1] ?? budget.unit}`, amount, budget.rate ? "It counts once." : "It counts until the budget resets; then the amount is as before."))];
     },
   });
   if (plan) await actions.addToBudget(budget, plan);

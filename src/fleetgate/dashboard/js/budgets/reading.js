@@ -16,7 +16,7 @@ async function read() {
   }
 }
 
-const PAGES = ["budgets"]; // the fleet has a banner for a budget that is used up
+const PAGES = ["fleet", "budgets"]; // the fleet has a banner for a budget that is used up
 export const budgetsReader = makeReader(read, {
   wanted: () => store.phase === "ready" && PAGES.includes(store.route.page) && !document.hidden, soonestMs: SOONEST_MS, calmMs: CALM_MS,
 });
