@@ -165,6 +165,7 @@ class Server:
         last += [cmd.EndBackoff(key) for key in state.backoffs]
         last += [cmd.RemoveCap(kind, selector) for kind, selector in rules]  # forgets pauses and reductions
         last += [cmd.ResetCap(kind, selector) for kind, selector in rules]
+        last += [cmd.RemoveBudget(rule.selector, rule.unit, rule.per) for rule, _ in state.budget_rules.rules()]
         self.gate.decide([*first, *last])
         left = self.gate.read()
         assert not any((left.tickets, left.leases, left.backoffs, left.rules.runtime))

@@ -7,7 +7,6 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from fleetgate.core import commands as cmd
 from fleetgate.core.usage import Usage
 from tests.dashboard.fleet import OPUS
 from tests.dashboard.service import Server, wait_until
@@ -21,13 +20,8 @@ def _budgets(server: Server) -> dict[str, Any]:
     return {each["name"]: each for each in server.http("GET", "/v1/budgets")["budgets"]}
 
 
-def _remove_all(server: Server) -> None:
-    server.tell(*(cmd.RemoveBudget(each["selector"], each["unit"], each["per"]) for each in _budgets(server).values()))
-
-
 def _set_up(server: Server) -> None:
     """A budget that is used up, one that is nearly so, and a rate."""
-    _remove_all(server)
     server.http("POST", "/v1/budgets", selector="project:web", unit="usd", amount=1, per="day")
     server.http("POST", "/v1/budgets", selector="project:docs", unit="usd", amount=2, per="day", when_empty="warn")
     server.http("POST", "/v1/budgets", selector="umans", unit="calls", amount=60, per="1m")
@@ -138,7 +132,6 @@ def test_V7_a_budget_is_set_changed_raised_reset_and_removed(server: Server, ope
 
 
 def test_V7_without_budgets_the_page_says_how_to_set_one(server: Server, open_page: Opened) -> None:
-    _remove_all(server)
     page = open_page()
     page.evaluate("location.hash = '#/budgets'")
     expect(page.locator("#budgets-nothing")).to_contain_text("fleetgate budget set")
