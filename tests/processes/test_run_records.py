@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.usage import ESTIMATE, RECORD, Usage
 from tests.processes.fleet import FLEETGATE, Fleet, Run, Terminal, kill_if_there
@@ -35,6 +36,7 @@ def kept(path, records):
     with open(path, "a") as file:
         for each in records: file.write(json.dumps(each, separators=(",", ":")) + "\n")
 with open("calls", "a") as file: file.write(".")
+with open("arguments", "a") as file: file.write(" ".join(args) + "\n")
 number = os.path.getsize("calls")
 home = os.environ["HOME"]
 if name == "claude":
@@ -46,7 +48,7 @@ if name == "claude":
     told([{"type": "assistant", "message": message, "session_id": session}] if "stream-json" in args else [])
     record = {"type": "assistant", "timestamp": now(), "message": message}
     kept(os.path.join(folder, f"{session}.jsonl"), [record, record])
-    while os.path.exists("stay"): time.sleep(0.02)
+    while os.path.exists("stay") and not os.environ.get("ONCE"): time.sleep(0.02)
     since = {"claude-opus-4-6": {"inputTokens": 1000, "outputTokens": 100, "costUSD": 0.01}}
     before = os.path.exists("before") and "--resume" in args
     total = {"claude-opus-4-6": {"inputTokens": 2000, "outputTokens": 200, "costUSD": 0.02}} if before else since
@@ -85,7 +87,10 @@ class Agents:
         self.fleet = fleet
         for name in ("claude", "codex"):
             fleet.script(name, f"#!{sys.executable}\n{AGENT}")
+        self.claude = [self.path("claude"), *CLAUDE]
         self.env = {"HOME": str(fleet.folder)}
+        # The same, which never stays.
+        fleet.script("once", f'#!/bin/sh\nONCE=1 exec {self.path("claude")} "$@"\n')
 
     def path(self, name: str) -> str:
         return str(self.fleet.folder / name)
@@ -215,6 +220,72 @@ def test_u2_a_run_that_says_why_it_ended_also_says_what_it_used(agents: Agents):
     assert run.code == 75, run
     assert "1k in, 100 out, $0.01, " in run.err.splitlines()[-1]
     assert "1k in" not in run.out
+
+
+# A budget that stops agents (rule V7).
+
+STOPS = """
+[agents]
+host = 5
+
+[budgets]
+"project:web" = { usd = "0.01", per = "day", when_empty = "stop" }
+"""
+BUDGET = "project:web usd/day"
+
+
+@pytest.mark.parametrize("with_node", [False, True], ids=["direct", "node"])
+def test_v7_when_a_budget_with_stop_is_used_up_a_running_agent_of_it_is_stopped_as_by_a_limit(
+    agents: Agents, with_node: bool
+):
+    fleet = agents.fleet
+    fleet.configure(STOPS)
+    if with_node:
+        node = fleet.start([*FLEETGATE, "node"])
+        fleet.until(lambda: "listens" in node.err)
+    stay = fleet.folder / "stay"
+    stay.touch()
+    concerned = [
+        fleet.run("-m", OPUS, "--project", "web", "--status-file", "status.json", "--", *agents.claude, env=agents.env)
+    ]
+    other = fleet.run("-m", OPUS, "--project", "docs", "--", *agents.claude, env=agents.env)
+    fleet.until(lambda: all("assistant" in run.out for run in (*concerned, other)))
+    done = fleet.done(
+        "-m", OPUS, "--project", "web", "--classify", "claude", "--", agents.path("once"), *CLAUDE, env=agents.env
+    )
+    assert done.code == 0, done
+    (run,) = concerned
+    assert run.wait() == 75, run
+    assert f'stopped the agent: budget {BUDGET} is used up (when_empty = "stop")' in run.err
+    assert agents.status()["outcome"]["evidence"] == f"budget {BUDGET} is used up"
+    assert other.code is None, "another project goes on"
+    assert not fleet.state.backoffs
+    stay.unlink()
+    assert other.wait() == 0, other
+
+
+def test_v7_a_job_that_a_budget_stops_returns_to_the_queue_with_its_session_and_spends_no_retry(agents: Agents):
+    fleet, jobs = agents.fleet, Jobs(agents.fleet)
+    fleet.configure(STOPS)
+    stay = fleet.folder / "stay"
+    stay.touch()
+    ident = jobs.quickly(*agents.claude, models=(OPUS,), env=agents.env, project="web", session="work", retries=0)
+    jobs.worker(1)
+    jobs.until(ident, "running")
+    fleet.until(lambda: (fleet.folder / "calls").exists())
+    fleet.until(lambda: "assistant" in jobs.cli("logs", ident).out)
+    done = fleet.done(
+        "-m", OPUS, "--project", "web", "--classify", "claude", "--", agents.path("once"), *CLAUDE, env=agents.env
+    )
+    assert done.code == 0, done
+    view = jobs.until(ident, "queued")
+    fleet.until(lambda: getattr(jobs.view(ident).reason, "code", "") == "budget")
+    assert (view.job.failures, view.job.limits, view.job.why) == (0, 1, f"stopped: budget {BUDGET} is used up")
+    stay.unlink()
+    fleet.gate.one(cmd.ResetBudget(BUDGET))
+    job = jobs.ended(ident).job
+    assert (job.state, job.attempt) == ("succeeded", 2)
+    assert "--resume ses-1" in (fleet.folder / "arguments").read_text()
 
 
 # Jobs.

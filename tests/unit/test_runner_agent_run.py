@@ -39,6 +39,9 @@ class Gate:
     def silent_ms(self) -> int:
         return 0
 
+    def stopping_budget(self, lease: Lease) -> str:
+        return ""
+
     def has_open_calls(self, ident: str) -> bool:
         self.asked += 1
         if isinstance(self.has_calls, Exception):

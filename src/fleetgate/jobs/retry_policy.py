@@ -16,7 +16,7 @@ UNNAMED_LIMIT_MS = 60_000  # a limit of a job that names no model: nothing is ba
 MOST_LOSSES = 20  # a job that takes its worker down each time is not tried for ever
 
 OK = "ok"
-CANCEL, HAND_BACK = "cancel", "hand_back"  # why we ended it, beside what runner/early_stop.py has
+CANCEL, HAND_BACK, BUDGET = "cancel", "hand_back", "budget"  # why we ended it, beside what runner/early_stop.py has
 
 
 class JobVerdict(NamedTuple):
@@ -48,6 +48,10 @@ def verdict(job: Job, ended: AttemptEnd, chance: float) -> JobVerdict:
         return JobVerdict("cancel", f"cancelled by {ended.by or 'a user'} while it was running")
     if ended.ended_because == HAND_BACK:
         return JobVerdict("hand_back", "its worker was stopped")
+    if (
+        ended.ended_because == BUDGET and ended.outcome != OK
+    ):  # it waits until the budget has room, and goes on with its session (rule V7)
+        return JobVerdict("limit", f"stopped: {ended.evidence}")
     if ended.outcome == OK:
         return JobVerdict("finish", "")
     what = told(ended)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 SILENCE_S = 20 * 60.0
 CUT_OFF = "cut_off"
+BUDGET = "budget"
 _FOLLOW_S = 30.0
 _QUIET_MS = 5_000  # an agent that printed nothing for this long may be waiting for one of its calls
 _TELL_AGAIN_S = 5.0  # how often refusals in a row are reported to the gate
@@ -111,6 +112,7 @@ class AgentRun:
         )
         self.used: Usage | None = None  # in all; known when it has ended
         self._by_files = False  # what the agent wrote down decided
+        self.stopped_by = ""  # the used-up budget for which it is stopped (rule V7)
         self.interrupted = False  # it got a signal to end, and exited 0 before it had finished
         self._left = False  # it was on a terminal, and ended well: its user left it
         self.reader = Reader(self._agent, argv, lambda: time_ns() // 1_000_000) if read else None
@@ -161,6 +163,9 @@ class AgentRun:
 
                 self._following = Thread(target=self._go_after, args=(moved,), daemon=True)
                 self._following.start()
+        self.stopped_by = self.stopped_by or self._gate.stopping_budget(self._lease)
+        if self.stopped_by:
+            return BUDGET
         return CUT_OFF if self._gate.settings.on_cutoff == "end" and self._gate.silent_ms() > CUT_OFF_MS else ""
 
     def _go_after(self, moved: StoreMoved) -> None:
@@ -294,15 +299,23 @@ class AgentRun:
             self.used = counted
 
     def _judge(self, end: ProcessEnd) -> Outcome:
-        if self.reader is None:
-            return self._judge_unread(end)
-        judged = self.reader.judge(end.exit_code, end.signal)
+        judged = self._judge_unread(end) if self.reader is None else self._judge_read(self.reader, end)
+        if end.ended_because == BUDGET and (judged.kind == LOCAL_ERROR or not self._has_finished(judged)):
+            return outcome(LOCAL_ERROR, f"{self._agent.name}.{BUDGET}", f"budget {self.stopped_by} is used up")
+        return judged
+
+    def _judge_read(self, reader: Reader, end: ProcessEnd) -> Outcome:
+        judged = reader.judge(end.exit_code, end.signal)
         if end.interrupted and end.exit_code == 0 and self._was_broken_off(judged):
             self.interrupted = True
             return outcome(LOCAL_ERROR, f"{self._agent.name}.interrupted", f"interrupted by signal {end.interrupted}")
         if end.ended_because in ("no_record", "silent") and judged.kind == LOCAL_ERROR:
             return outcome(LOCAL_ERROR, f"{self._agent.name}.{end.ended_because}", end.ended_because)
         return judged
+
+    def _has_finished(self, judged: Outcome) -> bool:
+        """Whether an agent that was told to end had not only obeyed, but finished. A limit is more than that."""
+        return judged.kind != "ok" or (self.reader is not None and not self._was_broken_off(judged))
 
     def _was_broken_off(self, judged: Outcome) -> bool:
         """Whether an agent that got a signal to end, and reports success, had not finished."""

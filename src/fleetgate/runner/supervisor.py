@@ -59,8 +59,8 @@ _INTERRUPTS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 class ProcessEnd:
     """How a child ended: with an exit code, or by a signal.
 
-    `ended_because` says why we ended it: "" (we did not), "overstayed", "rate_limited", "no_record", "silent" or
-    "cut_off". `interrupted` is the signal by which another process ended it, 0 if none did.
+    `ended_because` says why we ended it: "" (we did not), "overstayed", "rate_limited", "no_record", "silent",
+    "cut_off" or "budget". `interrupted` is the signal by which another process ended it, 0 if none did.
     `not_passed` is why its output could not be passed on to the end, `not_read` what made reading it on the way fail.
     """
 

@@ -148,6 +148,8 @@ def _finished(
     if end.overstayed:
         limit = format_duration(lease.ends_at - lease.granted_at)
         say(f"stopped the agent after {limit}, the maximum hold time of its pool")
+    elif watch.stopped_by and end.ended_because:
+        say(f'stopped the agent: budget {watch.stopped_by} is used up (when_empty = "stop")')
     elif end.ended_because in _STOPPED:
         say(f"stopped the agent: {_STOPPED[end.ended_because]}")
     if watch.spent_text and not options.quiet and (told or end.ended_because or os.isatty(2)):

@@ -22,6 +22,7 @@ from fleetgate.core.entities import Lease, Ticket
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.queue.positions import QueueView, TicketView
 from fleetgate.core.state.state import State
+from fleetgate.core.views.budget_views import budgets_stopping
 from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import protocol
@@ -29,7 +30,13 @@ from fleetgate.gate.providers.credentials import marked_accounts
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
-from fleetgate.gate.slots.direct_gate import backed_off_until, has_open_calls, has_other_candidate, is_probe
+from fleetgate.gate.slots.direct_gate import (
+    backed_off_until,
+    has_open_calls,
+    has_other_candidate,
+    has_stopping_budget,
+    is_probe,
+)
 from fleetgate.gate.slots.slot_gate import unapplied_caps, why_left
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.gate.wakeup.other_hosts import ALL, mark, message_of
@@ -197,6 +204,8 @@ class Node:
             lease = answer.lease = state.leases.get(call.lease)
             answer.probe = is_probe(state, call.lease)
             answer.has_calls = has_open_calls(state, call.lease)
+            answer.has_stops = has_stopping_budget(state, call.lease)
+            answer.stopping = budgets_stopping(state, call.lease, self._core.now())
             answer.other = lease is not None and has_other_candidate(state, lease)
         if call.model:
             answer.until = backed_off_until(state, call.model)

@@ -215,7 +215,8 @@ class Replica:
                 return decided, []
             soon = due is not None and due != self.due and due - now < SOON_MS
             wakes = self._with_commit(self._wakes(engine, events, soon, now))
-            self.position = log.append(self.position, now, events, due, [*rows_for(events, self.address), *writes])
+            rows = rows_for(events, self.address, engine.state, now)
+            self.position = log.append(self.position, now, events, due, [*rows, *writes])
             self.made = events
         except BaseException:
             self._engine = None  # what it decided is in no log

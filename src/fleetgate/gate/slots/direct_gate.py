@@ -22,6 +22,7 @@ from fleetgate.core.errors import FleetgateError
 from fleetgate.core.model_names import parse_model
 from fleetgate.core.pools.backoff import concerns
 from fleetgate.core.state.state import State
+from fleetgate.core.views.budget_views import budgets_stopping
 from fleetgate.core.views.pool_and_lease_views import TicketView, ticket_view
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.liveness.host_beats import HostBeats
@@ -66,6 +67,7 @@ class DirectGate:
         self._unreachable: list[str] = []
         self._upkeep_at = 0.0
         self.lock_wait: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._news: bytes | None = None  # about the lease of the agent that is running
 
     def __repr__(self) -> str:
         return f"<DirectGate on {self.log!r}>"
@@ -298,12 +300,21 @@ class DirectGate:
             self._upkeep_at = monotonic() + _UPKEEP_S
             self.maintain()
 
+    def stopping_budget(self, lease: Lease) -> str:
+        if self._news != b"stop":
+            return ""
+        try:
+            return budgets_stopping(self.replica.catch_up(), lease.id, self.now())
+        except (FleetgateError, LogReplaced, OSError):
+            return ""  # the next time
+
     def silent_ms(self) -> int:
         return self.beats.silent_ms() if self.log.is_shared else 0
 
     def _may_be_forgotten(self, lease: Lease) -> bool:
         """Two rows, and not all that others have decided since: was it called lost? Is it still the log we knew?"""
-        if self.log.side_value(TICKET_NEWS, lease.id) == b"lost":
+        self._news = self.log.side_value(TICKET_NEWS, lease.id)
+        if self._news == b"lost":
             return True
         try:
             self.log.read(self.replica.position, 1)
@@ -370,3 +381,9 @@ def has_open_calls(state: State, ident: str) -> bool:
     """Whether a model call of this run waits in the queue, or is in flight."""
     waits = any(ticket.client == ident for ticket in state.tickets.values())
     return waits or any(lease.ticket.client == ident for lease in state.leases.values())
+
+
+def has_stopping_budget(state: State, ident: str) -> bool:
+    """Whether a budget of this lease stops agents when it is used up (rule V7)."""
+    candidate = state.lease_candidates.get(ident)
+    return candidate is not None and any(budget.rule.when_empty == "stop" for budget in candidate.budgets)

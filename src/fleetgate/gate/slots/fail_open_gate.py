@@ -123,6 +123,9 @@ class FailOpenGate(BaseSlotGate):
             self._trying = Thread(target=self._report, args=(lease,), daemon=True)
             self._trying.start()
 
+    def stopping_budget(self, lease: Lease) -> str:
+        return "" if self._gate is None else self._gate.stopping_budget(lease)
+
     def silent_ms(self) -> int:
         """0 without a store: a run that began without one does not end for lack of one."""
         return 0 if self._gate is None else self._gate.silent_ms()

@@ -42,6 +42,7 @@ SLOWEST_LOOK_S = 30.0
 _HEAR_S = 0.5  # nothing is passed on meanwhile
 _TRIES = 3
 _TICK_S = min(3.0, BEAT_S)
+_SLOW_LOOK_S = 30.0
 
 
 def _or_store(method: Callable[Concatenate[NodeGate, P], T]) -> Callable[Concatenate[NodeGate, P], T]:
@@ -85,6 +86,7 @@ class NodeGate(BaseSlotGate):
         self._offset_ms: int | None = None  # from the boot clock to the log's
         self._known: dict[str, Lease | None] = {}
         self._next_tick = 0.0
+        self._next_stop_look = 0.0
         self._heard_at, self._hear_at = monotonic(), 0.0
         self._sent: set[tuple[str, str, str]] = set()  # credentials that the node has by now
 
@@ -315,6 +317,22 @@ class NodeGate(BaseSlotGate):
             raise
         except (FleetgateError, OSError):
             return  # the next time
+
+    def stopping_budget(self, lease: Lease) -> str:
+        """By what the node knows. It is asked often only where one of the lease's budgets stops agents."""
+        if self.direct is not None:
+            return self.direct.stopping_budget(lease)
+        if monotonic() < self._next_stop_look:
+            return ""
+        self._next_stop_look = monotonic() + _SLOW_LOOK_S
+        try:
+            answer = self._link.ask(protocol.About(lease=lease.id), _HEAR_S)
+        except NodeGone:
+            return ""
+        self._link.close()
+        if answer.has_stops:
+            self._next_stop_look = monotonic() + _TICK_S
+        return answer.stopping
 
     def silent_ms(self) -> int:
         """By what the node knows; without an answer of it, by what it said last."""

@@ -135,6 +135,9 @@ class SlotGate(Protocol):
         Raises nothing but StoreMoved.
         """
 
+    def stopping_budget(self, lease: Lease) -> str:
+        """The used-up budget for which the lease's agent is to be stopped (rule V7); "": none. As of the last tick."""
+
     def silent_ms(self) -> int:
         """For how long a store that many machines share cannot have heard of this host; 0 where there is none."""
 

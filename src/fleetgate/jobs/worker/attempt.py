@@ -19,6 +19,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.core.usage import RECORD, Usage
+from fleetgate.core.views.budget_views import budgets_stopping
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.providers.credentials import HeldCredential
 from fleetgate.gate.replica.replica import Decided
@@ -28,7 +29,7 @@ from fleetgate.jobs import job_record, job_store, state_machine
 from fleetgate.jobs.job_owner import Owners
 from fleetgate.jobs.job_record import WISHES, Job, JobSpec
 from fleetgate.jobs.output_files import OutputWriter
-from fleetgate.jobs.retry_policy import HAND_BACK, AttemptEnd, verdict
+from fleetgate.jobs.retry_policy import BUDGET, HAND_BACK, AttemptEnd, verdict
 from fleetgate.jobs.sealed_files import OwnerUnproven, unseal
 from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError
 from fleetgate.runner.agent_run import SILENCE_S, AgentRun
@@ -98,6 +99,7 @@ class Attempt:
         self._ticks = 0
         self._reloads = 0  # of the replica, when our lease was last seen in what it loaded
         self._wishes: Wishes | None = None
+        self._watch: AgentRun | None = None
         self._output = OutputWriter(gate.folder, lease.id, gate.settings.jobs.output_bytes)
 
     def wish(self, what: str, by: str = "") -> None:
@@ -119,6 +121,9 @@ class Attempt:
             self.wish(HAND_BACK)  # nothing is written then: see `settle`
         if found is not None:
             self.wish(found.what, found.by)
+        elif self._watch is not None and (budget := budgets_stopping(self._gate.state, self.id, self._gate.now())):
+            self._watch.stopped_by = budget
+            self.wish(BUDGET)
 
     def _say_again(self) -> None:
         """Claim the lease again with the row: the log was reloaded, and may have lost both."""
@@ -159,7 +164,7 @@ class Attempt:
         child = self._started(command)
         if child is None:
             return
-        watch = _JobRun(self, command, session, credential, began_wall_ms, child.pid)
+        watch = self._watch = _JobRun(self, command, session, credential, began_wall_ms, child.pid)
         self._wishes = Wishes(watch, spec.silence_ms)
         self.look_for_wishes()
         supervise(
@@ -284,8 +289,10 @@ class Attempt:
         self.look_for_wishes()
         watch.hold_back_others()
         watch.records.look()
-        if (self._ticks % _UPKEEP_TICKS == 0 or self._gate.settings.on_cutoff == "end") and watch.tick():
-            self.wish(HAND_BACK)  # cut off from the store: another host runs it again
+        if self._ticks % _UPKEEP_TICKS == 0 or self._gate.settings.on_cutoff == "end":
+            why = watch.tick()
+            if why:  # cut off from the store: another host runs it again
+                self.wish(BUDGET if why == BUDGET else HAND_BACK)
 
     def settle(self, release: cmd.Release, ended: AttemptEnd, side: list[SideWrite]) -> None:
         """Release the slot and move the job to its next state, in one transaction."""
