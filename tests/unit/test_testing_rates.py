@@ -55,6 +55,8 @@ def test_a_bucket_loses_nothing_but_what_it_has_no_room_for(
         bucket.take(taken, now)
         assert bucket.free(now) == free.__floor__()
         assert bucket.lost(now) == lost.__floor__()
+        there = burst + Fraction(amount * now, per_ms)
+        assert bucket.used_part(now) == pytest.approx(float((there - lost - free) / there))
 
 
 @given(amount=st.integers(1, 500), per_ms=st.integers(1, 70_000), wanted=st.integers(0, 900), taken=st.integers(0, 900))

@@ -18,7 +18,8 @@ class TokenBucket:
         self._size = self.burst * per_ms
         self._parts = self._size if start is None else start * per_ms
         self._lost_parts = 0
-        self._at = now
+        self._begun_with = self._parts
+        self._begun_at = self._at = now
 
     def free(self, now: int) -> int:
         self._refill(now)
@@ -28,6 +29,12 @@ class TokenBucket:
         """The refill that was lost, since the bucket was full."""
         self._refill(now)
         return self._lost_parts // self.per_ms
+
+    def used_part(self, now: int) -> float:
+        """The part of all that was there so far that was taken (0 to 1)."""
+        self._refill(now)
+        there = self._begun_with + (now - self._begun_at) * self.amount
+        return (there - self._lost_parts - self._parts) / there if there else 0.0
 
     def take(self, amount: int, now: int) -> None:
         """Take so much, whether it is there or not. A negative amount is given back."""

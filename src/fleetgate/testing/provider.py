@@ -113,7 +113,7 @@ class FakeProvider:
         self._refused_at_rates: dict[str, int] = {}
         self._texts = tuple(f"word{index} " for index in range(chunks))
         self._keys = frozenset(keys)
-        self._now_ms: Clock = clock or _monotonic_ms
+        self.now_ms: Clock = clock or _monotonic_ms
         self._random = random.Random(seed)
         self._faults = Faults()
         self._scripted = self._disconnected = 0
@@ -147,7 +147,7 @@ class FakeProvider:
             scripted=self._scripted,
             disconnected=self._disconnected,
             active=count.live,
-            counted=count.counted(self._now_ms()),
+            counted=count.counted(self.now_ms()),
             most_at_once=count.most_at_once,
             most_counted=count.most_counted,
             limit=count.limit,
@@ -269,7 +269,7 @@ class FakeProvider:
             return
         fault = self._faults.take("call", call.model)
         buckets = self._buckets(request, call)
-        now = self._now_ms()
+        now = self.now_ms()
         if fault is not None:
             self._scripted += 1
             await self._call_scripted(shape, request, call, fault, reply, [*fault.headers.items(), *fields])
@@ -288,7 +288,7 @@ class FakeProvider:
         self, shape: Shape, request: SeenRequest, call: ModelCall, fault: Fault, reply: Reply, fields: Fields
     ) -> None:
         if fault.counts:
-            self.count.arrive_scripted(self._now_ms())
+            self.count.arrive_scripted(self.now_ms())
             await self._accepted(shape, request, call, fault, reply, fields)
         else:
             self.count.turn_away()
@@ -302,11 +302,11 @@ class FakeProvider:
         if self.usages:
             self.usages.popleft()
         buckets = self._buckets(request, call)
-        buckets.take(call.reserved, self._now_ms())
+        buckets.take(call.reserved, self.now_ms())
         generation = Generation(call, lambda: self._draw(self.chunk_delay_s))
 
         def leave() -> None:
-            now = self._now_ms()
+            now = self.now_ms()
             self.count.leave(now, round(self._draw(self.lag_s) * 1000))
             buckets.settle(call.reserved, generation.usage, now)
             project = request.headers.get(self._project_header, "")
@@ -315,7 +315,7 @@ class FakeProvider:
         reply.before_end = leave
         try:
             await nap(fault.delay_s + self._draw(self.latency_s))
-            rates = shape.rate_fields(buckets.states(self._now_ms()))
+            rates = shape.rate_fields(buckets.states(self.now_ms()))
             await send_answer(reply, shape, call, fault, [*rates, *fields], generation)
         except (asyncio.CancelledError, OSError):
             self._disconnected += 1
@@ -333,7 +333,7 @@ class FakeProvider:
     def _buckets(self, request: SeenRequest, call: ModelCall) -> RateBuckets:
         place = (_key(request), call.model)
         if place not in self.buckets:
-            self.buckets[place] = RateBuckets(self.rates, self._now_ms())
+            self.buckets[place] = RateBuckets(self.rates, self.now_ms())
         return self.buckets[place]
 
     async def _usage(self, request: SeenRequest, reply: Reply) -> None:
@@ -348,7 +348,7 @@ class FakeProvider:
             self._usage_live -= 1
 
     async def _answer_usage(self, request: SeenRequest, reply: Reply, fault: Fault) -> None:
-        sessions = {"usage": {"concurrent_sessions": self.count.counted(self._now_ms())}}
+        sessions = {"usage": {"concurrent_sessions": self.count.counted(self.now_ms())}}
         if fault.drop:
             reply.drop()
         elif not self._known(request):
