@@ -6,10 +6,13 @@ import csv
 import io
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
+from fleetgate.core import commands as cmd
 from fleetgate.core.budgets.usage_sums import HOUR_MS
-from fleetgate.core.usage import ESTIMATE, PARTIAL
+from fleetgate.core.entities import Spec
+from fleetgate.core.usage import ESTIMATE, PARTIAL, RECORD, RESPONSE, Usage
 from tests.cli.command_line import Cli, opened
 from tests.usage_hours import OPUS, row, write_hours
 
@@ -128,3 +131,37 @@ def test_u4_names_in_a_table_cannot_move_the_cursor(cli: Cli):
     write_hours(cli.gate.log, {cli.gate.now() // HOUR_MS - 1: [row(1, "\x1b[2Jweb")]})
     for options in ((), ("--csv",), ("--json",)):
         assert "\x1b" not in cli.ok("usage", *options)
+
+
+def test_u4_usage_by_run_is_what_its_calls_used_and_equals_the_sums(cli: Cli):
+    run, other = cli.occupy(OPUS), cli.occupy("umans/coder")
+    spec = Spec(models=(OPUS,), kind="requests", host=cli.gate.host)
+    cli.gate.one(cmd.Acquire("call-000001", spec, cli.gate.me, run=run))
+    cli.gate.one(cmd.Release("call-000001", usage=Usage(calls=1, output=30, cost=5, source=RESPONSE)))
+    cli.gate.one(cmd.Acquire("call-000002", spec, cli.gate.me))
+    cli.gate.one(cmd.Release("call-000002", usage=Usage(calls=1, output=4, cost=1, source=RESPONSE)))
+    cli.gate.one(cmd.Release(run, usage=Usage(calls=9, output=900, cost=90, source=RECORD)))  # the proxy saw its calls
+    cli.gate.one(cmd.Settle(other, Usage(calls=2, output=7, source=RECORD)))
+    document = cli.json("usage", "--by", "run,host,kind")
+    found = [(line["run"], line["kind"], line["calls"], line["output"]) for line in document["rows"]]
+    assert found == [(run, "requests", 1, 30), (None, "requests", 1, 4), (other, "agents", 2, 7)]
+    assert {line["host"] for line in document["rows"]} == {cli.gate.host}
+    assert document["total"] == cli.json("usage")["total"]
+    total = document["total"]
+    assert (total["calls"], total["output"], total["cost_complete"]) == (4, 41, False)
+    assert run in cli.ok("usage", "--by", "run")
+
+
+def test_u4_usage_by_run_says_from_when_on_runs_are_known(cli: Cli):
+    cli.gate.one(cmd.Release(cli.occupy(OPUS), usage=Usage(calls=1, output=1, source=RECORD)))
+    cli.occupy("umans/coder")  # a commit behind it, which the snapshot is of
+    log, replica = cli.gate.log, cli.gate.replica
+    for _ in range(2):
+        log.save_snapshot(msgspec.json.encode(replica.catch_up().export()), replica.position)
+        cli.gate.one(cmd.Release(cli.occupy(OPUS), usage=Usage(calls=1, output=2, source=RECORD)))
+    while log.maintain(-1_000_000):
+        pass
+    said = cli("usage", "--by", "run")
+    assert "the history begins there" in said.err
+    assert cli.json("usage", "--by", "run")["total"]["calls"] == 2
+    assert cli.json("usage")["total"]["calls"] == 3, "the sums know more than the history"

@@ -110,8 +110,12 @@ def test_u5_usage_is_what_the_provider_served_though_the_service_is_killed(
             served.wait_until(lambda: provider.stats.active == 0, "the provider is idle")
             total = provider.served.total
             sums = {line["source"]: line for line in served.ok("GET", "/v1/usage?by=source&since=2h")["rows"]}
+            printed = json.loads(served.cli("usage", "--by", "source", "--since", "2h", "--json").stdout)
+            of_runs = served.ok("GET", "/v1/usage?by=run&since=2h")
             events = served.ok("GET", "/v1/history?limit=10000&types=released,reclaimed")["events"]
 
+    assert {line["source"]: line for line in printed["rows"]} == sums
+    assert of_runs["total"] == printed["total"], "the history and the sums differ"
     seen = [event["usage"] for event in events if event.get("usage")]
     known = Counter(usage["input"] for usage in seen if usage["source"] in (RESPONSE, PARTIAL))
     assert set(known.values()) == {1}, "a call counts twice"
