@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fleetgate.core import commands as cmd
-from fleetgate.core.entities import Spec
+from fleetgate.core.entities import BudgetRule, Spec
 from fleetgate.core.usage import RESPONSE, Usage
+from fleetgate.gate.slots.slot_gate import unapplied_caps, unapplied_text
 from tests.cli.command_line import Cli, opened
 
 DAY = "project:web usd/day"
@@ -134,6 +135,25 @@ def test_V7_history_tells_changes_of_budgets_in_sentences(cli: Cli):
         f"budget {DAY} was removed",
     ):
         assert words in out
+
+
+def test_C2_config_apply_says_which_budgets_changed(cli: Cli):
+    cli.configure('[budgets]\nproject = { usd = 20, per = "day" }\n')
+    other = cli.folder / "other.toml"
+    other.write_text('[budgets]\nproject = { usd = 5, per = "day" }\nopenai = { calls = 3, per = "1m" }\n')
+    assert cli.ok("config", "apply", "other.toml").splitlines()[1:] == [
+        "  openai (budget): none -> 3 calls per 1m",
+        "  project (budget): $20.00 per day -> $5.00 per day",
+    ]
+
+
+def test_budgets_of_a_file_that_a_shared_gate_does_not_have_are_named(cli: Cli):
+    rules = (BudgetRule("project", "usd", 5, "day"), BudgetRule("openai", "calls", 3, "1m", 60_000))
+    state = cli.gate.read()
+    assert unapplied_caps(state, (), rules) == ["project usd/day", "openai calls/1m"]
+    assert "the caps and budgets on project usd/day" in unapplied_text("f.toml", ["project usd/day"])
+    cli.ok("budget", "set", "project", "usd", "7", "--per", "day")
+    assert unapplied_caps(cli.gate.read(), (), rules) == ["openai calls/1m"]
 
 
 def test_names_of_budgets_are_completed(cli: Cli):

@@ -19,9 +19,10 @@ from fleetgate.config.errors import ConfigError
 from fleetgate.config.file import Loaded, load
 from fleetgate.config.paths import config_path, store_url
 from fleetgate.core import events as ev
-from fleetgate.core.entities import Rule
+from fleetgate.core.entities import BudgetRule, Rule
 from fleetgate.gate.slots.slot_gate import load_file, unapplied_text
 from fleetgate.log.store_url import POSTGRES
+from fleetgate.present.budgets.text import rule_text
 from fleetgate.present.cap_listing import cap_text, lines
 from fleetgate.present.effective_settings import values, warnings
 from fleetgate.present.name_lookup import entered
@@ -29,6 +30,7 @@ from fleetgate.present.text import count, printable
 
 _COLUMNS = (Column("SETTING"), Column("VALUE", least=20), Column("SOURCE"))
 _Rules = dict[tuple[str, str], Rule]
+_Budgets = dict[tuple[str, str, str], BudgetRule]
 
 
 @click.group(short_help="Show settings in force; check and apply config files.", no_args_is_help=True)
@@ -120,11 +122,11 @@ def path(as_json: bool) -> None:
     show_result(as_json, {"path": where, "exists": os.path.exists(where)}, where)
 
 
-@command.command("apply", short_help="Apply the caps of a config file, even an older one.")
+@command.command("apply", short_help="Apply the caps and budgets of a config file, even an older one.")
 @click.argument("file", required=False)
 @json_option
 def apply(file: str | None, as_json: bool) -> None:
-    """Apply the caps and seniority of a config file, even an older one; without FILE, the one in use.
+    """Apply the caps and budgets of a config file, even an older one; without FILE, the one in use.
 
     A newer file is applied automatically with the next command. Use this for a backup or another file. It stays in
     force until the config file is edited again. Values set at run time still override it.
@@ -138,16 +140,26 @@ def apply(file: str | None, as_json: bool) -> None:
     loaded = _load(file)
     gate = opened_gate(configured=False)
     state = gate.read()
-    before = state.rules.file
+    before, budgets_before = state.rules.file, state.budget_rules.file
     # As if it were written now: the config file is applied again only when it is edited after this.
     now_ms = max(time_ns() // 1_000_000, loaded.mtime_ms, state.file_modified)
     events = gate.one(load_file(replace(loaded, mtime_ms=now_ms), force=True), durable=True)
     applied = any(isinstance(event, ev.FileLoaded) for event in events)
-    changes = _changes(before, gate.state.rules.file)
+    changes = _changes(before, gate.state.rules.file) + _budget_changes(budgets_before, gate.state.budget_rules.file)
     document = {"path": loaded.path, "digest": loaded.digest, "applied": applied, "changes": changes}
     lines = [f"  {each['selector']} ({each['kind']}): {each['before']} -> {each['after']}" for each in changes]
     text = f"{loaded.path} is now in force{entered_text(events)}" if applied else f"{loaded.path}: already in force"
     show_result(as_json, {**document, "entered": entered(events)}, text, *lines)
+
+
+def _budget_changes(before: _Budgets, after: _Budgets) -> list[dict[str, str]]:
+    """The budgets of the file that have changed."""
+    changes = []
+    for key in sorted({**before, **after}):
+        old, new = (rule_text(rule) if rule else "none" for rule in (before.get(key), after.get(key)))
+        if old != new:
+            changes.append({"kind": "budget", "selector": key[0], "before": old, "after": new})
+    return changes
 
 
 def _load(file: str | None) -> Loaded:

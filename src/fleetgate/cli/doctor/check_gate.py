@@ -232,7 +232,7 @@ def _stopped(holders: set[str]) -> Findings:
 
 
 def _not_in_force(gate: DirectGate, loaded: Loaded | None) -> Findings:
-    if loaded is not None and (missing := unapplied_caps(gate.state, loaded.settings.rules)):
+    if loaded is not None and (missing := unapplied_caps(gate.state, loaded.settings.rules, loaded.settings.budgets)):
         yield Finding("caps", "warn", unapplied_text(loaded.path, missing), f"fleetgate config apply {loaded.path}")
 
 

@@ -98,7 +98,7 @@ class Node:
         state = await self._core.read_state()
         if not call.told:
             newer = call.file_modified > state.file_modified
-            answer.unapplied = unapplied_caps(state, call.rules)
+            answer.unapplied = unapplied_caps(state, call.rules, call.budgets)
             answer.wants_file = bool(call.file_digest) and call.file_digest != state.file_digest and newer
             answer.accounts = marked_accounts(state) if state.backoffs else []
             if answer.wants_file or answer.accounts:

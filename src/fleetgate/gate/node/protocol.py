@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from fleetgate.config.errors import ConfigError
 from fleetgate.core import commands as cmd
-from fleetgate.core.entities import Lease, Reason, Rule
+from fleetgate.core.entities import BudgetRule, Lease, Reason, Rule
 from fleetgate.core.errors import BadName, BadRequest, FleetgateError, InternalError, NotFound
 from fleetgate.core.queue.positions import TicketView
 from fleetgate.log.protocol import SideWrite, StoreAway, StoreError, StoreMoved
@@ -34,6 +34,7 @@ class Enter(Struct, tag="enter", omit_defaults=True):
     file_modified: int = 0
     told: bool = False  # `first` is all that there is to tell
     rules: list[Rule] = []  # of the client's config file, where that has no say: which of them are not in force?
+    budgets: list[BudgetRule] = []  # the same
 
 
 class Decide(Struct, tag="decide", omit_defaults=True):

@@ -156,10 +156,10 @@ class DirectGate:
         return [load_file(loaded), *first_look(self.settings, loaded.settings.rules, state, self.host)]
 
     def caps_not_in_force(self) -> list[str]:
-        """The selectors of the config file's caps that a gate of many machines does not have."""
+        """The selectors of the config file's caps, and its budgets, that a gate of many machines does not have."""
         if self.loaded is None or not self.log.is_shared:
             return []
-        return unapplied_caps(self.replica.state, self.loaded.settings.rules)
+        return unapplied_caps(self.replica.state, self.settings.rules, self.settings.budgets)
 
     # Asking for a slot.
 

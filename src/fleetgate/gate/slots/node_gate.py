@@ -213,7 +213,7 @@ class NodeGate(BaseSlotGate):
         if loaded is not None and self._filed:
             call.file_digest, call.file_modified = loaded.digest, loaded.mtime_ms
         if loaded is not None and not self._filed:
-            call.rules = list(loaded.settings.rules)
+            call.rules, call.budgets = list(loaded.settings.rules), list(loaded.settings.budgets)
         answer = self._ask(call)
         self.unapplied = answer.unapplied or self.unapplied
         if answer.wants_file or answer.accounts:

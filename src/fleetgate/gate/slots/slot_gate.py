@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fleetgate.config.file import Loaded
     from fleetgate.config.settings import Settings
     from fleetgate.core import commands as cmd
-    from fleetgate.core.entities import Lease, Reason, Rule, Spec
+    from fleetgate.core.entities import BudgetRule, Lease, Reason, Rule, Spec
     from fleetgate.core.queue.positions import TicketView
     from fleetgate.core.state.state import State
     from fleetgate.gate.providers.credentials import Credentials
@@ -158,8 +158,9 @@ def with_own_host_cap(spec: Spec, loaded: Loaded | None) -> Spec:
     return msgspec.structs.replace(spec, caps=(*spec.caps, *own)) if own else spec
 
 
-def unapplied_caps(state: State, rules: Sequence[Rule]) -> list[str]:
-    """Of the caps of a machine's own file, those that a gate of many machines neither has nor has otherwise set."""
+def unapplied_caps(state: State, rules: Sequence[Rule], budgets: Sequence[BudgetRule]) -> list[str]:
+    """Of the caps and budgets of a machine's own file, those that a gate of many machines neither has nor has otherwise
+    set: caps by selector, budgets by name."""
     found = []
     for rule in rules:
         key = (rule.kind, rule.selector)
@@ -169,14 +170,21 @@ def unapplied_caps(state: State, rules: Sequence[Rule]) -> list[str]:
         cap = state.rules.caps.get(key)
         if cap is None or (cap.cap, cap.auto) != (rule.cap, rule.auto):
             found.append(rule.selector)
+    known = state.budget_rules
+    for budget in budgets:
+        of_budget = (budget.selector, budget.unit, budget.per)
+        if of_budget not in known.runtime and known.file.get(of_budget) != budget:
+            found.append(f"{budget.selector} {budget.unit}/{budget.per}")
     return found
 
 
 def unapplied_text(path: str, selectors: Sequence[str]) -> str:
-    """The sentence about such caps, with what to type."""
+    """The sentence about such caps and budgets, with what to type."""
+    what = "caps and budgets" if any(" " in each for each in selectors) else "caps"
     many = f" and {len(selectors) - 3} more" if len(selectors) > 3 else ""
+    listed = f"{', '.join(selectors[:3])}{many}"
     return (
-        f"not in force: the caps on {', '.join(selectors[:3])}{many} in {path}, since many machines share this store; "
+        f"not in force: the {what} on {listed} in {path}, since many machines share this store; "
         f"`fleetgate config apply {path}` brings them in for all of them"
     )
 
