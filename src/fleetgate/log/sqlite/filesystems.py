@@ -40,7 +40,7 @@ def kind_in_mountinfo(mountinfo: str, path: str) -> str:
         fields, kinds = left.split(" "), right.split(" ")
         if len(fields) < 5:
             continue
-        point = unescaped(fields[4])
+        point = _unescaped(fields[4])
         # What was mounted later hides what was mounted there before: hence not just "longer".
         if _holds(point, path) and len(point) >= longest:
             found, longest = kinds[0], len(point)
@@ -97,7 +97,7 @@ def _holds(point: str, path: str) -> bool:
     return path == point or path.startswith(point if point.endswith("/") else point + "/")
 
 
-def unescaped(text: str) -> str:
+def _unescaped(text: str) -> str:
     """mountinfo writes space, tab, newline and backslash as octal."""
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, char)
