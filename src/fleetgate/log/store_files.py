@@ -113,6 +113,15 @@ def make_file(path: str, *, exclusive: bool, like: str | None = None) -> int:
     return fd
 
 
+def remove_file(path: str) -> bool:
+    """Remove a file, if that can be done; whether it was."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
 def sync_folder(path: str) -> None:
     """Make the names in a folder survive a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

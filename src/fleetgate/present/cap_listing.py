@@ -8,6 +8,7 @@ from fleetgate.config.environment import OPUS_CAP, Environment
 from fleetgate.config.schema.cap_keys import read_cap_selector
 from fleetgate.config.units import format_duration
 from fleetgate.core.entities import Rule
+from fleetgate.core.errors import NotFound
 from fleetgate.core.limits.adaptive_tuning import LAG_MS
 from fleetgate.core.model_names import KINDS, parse_selector, shown
 from fleetgate.core.pools.effective_caps import COOLDOWN_MS, MAX_HOLD_MS, ON_429, Cap
@@ -36,9 +37,6 @@ class CapRow(Struct):
     source: str
     variable: str | None
     hidden: list[dict[str, object]]
-
-    def as_json(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
 def lines(state: State, environment: Environment) -> list[CapRow]:
@@ -164,12 +162,23 @@ def kind_set(state: State, selector: str) -> str | None:
     return kinds[0] if len(kinds) == 1 else None
 
 
-def no_cap(state: State, kind: str, selector: str) -> str:
-    """The sentence for a selector that is not capped."""
+def check_set(state: State, kind: str, selector: str) -> None:
+    """NotFound when nothing was set at run time for a selector."""
+    if (kind, selector) not in state.rules.runtime:
+        known = sorted(f"{each} ({of})" for of, each in state.rules.runtime)
+        listed = f"there are values for: {some(known)}" if known else "there are no run-time values"
+        raise NotFound(f"nothing was set at run time for {shown(selector)} ({kind}); {listed}")
+
+
+def cap_to_remove(state: State, kind: str, selector: str) -> Cap:
+    """The cap that is meant, which may have been removed already. NotFound when there is none."""
+    found = state.rules.caps.get((kind, selector))
+    if found is not None and (found.capped or found.unlimited):
+        return found
     read_cap_selector(selector)
     known = sorted(f"{cap.selector.text} ({cap.kind})" for cap in state.rules.caps.values() if cap.capped)
     listed = f"; capped are: {some(known)}" if known else ""
     other = next(each for each in KINDS if each != kind)
     there = state.rules.caps.get((other, selector))
     hint = f"; there is one with --kind {other}" if there is not None and there.capped else ""
-    return f"no cap on {shown(selector)} of kind {kind}{hint or listed}"
+    raise NotFound(f"no cap on {shown(selector)} of kind {kind}{hint or listed}")

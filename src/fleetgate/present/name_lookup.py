@@ -15,13 +15,17 @@ from fleetgate.config.schema.cap_keys import read_cap_selector
 from fleetgate.config.settings import Settings
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease, Spec, Ticket
-from fleetgate.core.errors import BadRequest, FleetgateError, NotFound
+from fleetgate.core.errors import BadRequest, FleetgateError, NotFound, NotNow
 from fleetgate.core.model_names import KINDS, parse_model, shown
+from fleetgate.core.pools.backoff import CAUSES, parse_key
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import pool_views
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.present.text import some
+
+# The names that other dispatchers use.
+_CAUSES = {"rate_limit": "rate_limited", "auth_error": "auth", "provider_error": "server_error"}
 
 
 class DrainShape(Struct):
@@ -60,6 +64,15 @@ def check_provider(text: str, state: State, settings: Settings) -> None:
     """BadRequest where a model's name stands in a provider's place."""
     if meant := not_a_provider(text, known_providers(state, settings)):
         raise BadRequest(meant)
+
+
+def read_backoff(key: str, reason: str) -> tuple[str, str]:
+    """What a backoff is for, and its cause, by our names. A cause that is the account's own is for all its models."""
+    cause = _CAUSES.get(reason, reason)
+    if cause not in CAUSES:
+        raise BadRequest(f"reason {shown(reason)}: valid are {', '.join(CAUSES)}")
+    name, scope = parse_key(key)
+    return (name.partition("/")[0] if cause in ("auth", "quota") and scope != "account" else name), cause
 
 
 def check_selector(text: str, state: State, settings: Settings) -> None:
@@ -159,6 +172,17 @@ def find_id(state: State, prefix: str) -> str:
     raise NotFound(
         f"no ticket or lease {shown(prefix)}: `fleetgate queue` lists the tickets, `fleetgate ps` the leases"
     )
+
+
+def waiting_ticket(state: State, prefix: str) -> Ticket:
+    """The ticket that is meant, which may have been granted and not claimed yet. NotNow when it has a slot."""
+    ident = find_id(state, prefix)
+    lease = state.leases.get(ident)
+    if lease is None:
+        return state.tickets[ident]
+    if not lease.claimed:
+        return lease.ticket
+    raise NotNow(f"{ident} is not waiting, it has a slot: {whose(lease)}; `fleetgate release {ident} --force` frees it")
 
 
 def succeeded(decided: Iterable[Decided]) -> list[ev.Event]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from math import ceil
 
 from msgspec import Struct, field
@@ -11,6 +12,8 @@ from fleetgate.core import events as ev
 from fleetgate.log.protocol import Log
 from fleetgate.present.json.state import Time
 from fleetgate.present.log_time import LogTimes
+
+HistoryRow = tuple[int, int, ev.Event]  # sequence number, log time, event
 
 
 class ModelSumShape(Struct):
@@ -97,6 +100,19 @@ class Sums:
 
     def _of(self, model: str, kind: str) -> Sum:
         return self.models.setdefault((model, kind), Sum(model, kind))
+
+
+def sum_up(
+    log: Log, since: int, last: int, read: Callable[[Iterator[HistoryRow]], Iterable[HistoryRow]] = iter
+) -> tuple[Sums, int]:
+    """The sums of the history since then, and since when it is kept at all. `read` is how it is gone through."""
+    kept = next(iter(log.history()), None)
+    if kept is not None and kept[0] > 1 and kept[1] > since:
+        since = kept[1]
+    sums = Sums()
+    for _, _, event in read(log.history(seq_before(log, since, last))):
+        sums.add(event)
+    return sums, since
 
 
 def seq_before(log: Log, since: int, last: int) -> int:

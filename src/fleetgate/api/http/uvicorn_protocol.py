@@ -151,8 +151,7 @@ class ClientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         together: Any = BufferedTransport(transport, self.loop)
         super().connection_made(together)
-        users = self.config.users
-        self._peer = None if users is None else Peer(users, self.client, self.server)  # type: ignore[arg-type]
+        self._peer = Peer(self.config.users, self.client, self.server)  # type: ignore[arg-type]
         self.flow = connection_limits.ReadControl(together, self._read_on)
         over = len(self.connections) - self.config.most_connections
         if over > 0 and not connection_limits.make_room(self.connections, self) and over > _REFUSED:  # type: ignore[type-var]

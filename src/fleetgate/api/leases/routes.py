@@ -9,7 +9,7 @@ from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 
 from fleetgate.api.bodies import AcquireBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
-from fleetgate.api.http.client import on_disconnect
+from fleetgate.api.http.client import client_of, on_disconnect
 from fleetgate.api.leases import operations
 from fleetgate.api.service import Service
 
@@ -24,14 +24,11 @@ from fleetgate.api.service import Service
 )
 async def acquire(service: Service, request: Request[Any, Any, Any], data: AcquireBody) -> Response[LeaseAnswer]:
     receive: Any = request.receive
-    status, shape = await operations.ask(service, data, _address(request), partial(on_disconnect, receive))
+    client = request.scope.get("client")
+    address = str(client[0]) if client else ""
+    status, shape = await operations.ask(service, data, address, partial(on_disconnect, receive))
     answer: Any = Response(shape, status_code=status)
     return answer  # type: ignore[no-any-return]
-
-
-def _address(request: Request[Any, Any, Any]) -> str:
-    client = request.scope.get("client")
-    return str(client[0]) if client else ""
 
 
 @post("/v1/leases/{ident:str}/renew", summary="Renew a lease: its client is still alive", status_code=200)
@@ -43,5 +40,4 @@ async def renew(service: Service, ident: str) -> RenewAnswer:
 async def release(
     service: Service, request: Request[Any, Any, Any], ident: str, data: ReleaseBody | None = None
 ) -> ReleaseAnswer:
-    by = f"HTTP client {_address(request)}"
-    return await operations.release(service, ident, data or ReleaseBody(), by)
+    return await operations.release(service, ident, data or ReleaseBody(), client_of(request))

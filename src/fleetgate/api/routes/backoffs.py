@@ -14,26 +14,17 @@ from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.errors import BadRequest
-from fleetgate.core.model_names import shown
-from fleetgate.core.pools.backoff import CAUSES, parse_key
+from fleetgate.core.pools.backoff import parse_key
 from fleetgate.present.json.state import BackoffShape, backoff_json
 from fleetgate.present.model_choice import first_usable
-from fleetgate.present.name_lookup import check_provider, entered
-
-_UNDERSTOOD = {"rate_limit": "rate_limited", "auth_error": "auth", "provider_error": "server_error"}
-_OF_THE_ACCOUNT = ("auth", "quota")
+from fleetgate.present.name_lookup import check_provider, entered, read_backoff
 
 
 @put("/v1/backoffs", summary="Do not use a model or account for a while")
 async def set_backoff(service: Service, data: BackoffBody) -> BackoffShape:
-    meant = _UNDERSTOOD.get(data.reason, data.reason)
-    if meant not in CAUSES:
-        raise BadRequest(f"reason {shown(data.reason)}: valid are {', '.join(CAUSES)}")
-    name, scope = parse_key(data.key)
+    name, meant = read_backoff(data.key, data.reason)
     state, _ = await service.look()
     check_provider(data.key, state, service.gate.settings)
-    if meant in _OF_THE_ACCOUNT and scope != "account":
-        name = name.partition("/")[0]
     for_ms = None if data.for_s is None else max(int(data.for_s * 1000), 1)
     refused = service.gate.credentials.used_for(f"{name}/any").digest if meant == "auth" else ""
     events = await service.change(cmd.BackOff(name, meant, for_ms, refused))

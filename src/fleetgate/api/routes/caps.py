@@ -6,6 +6,7 @@ Selector and kind are checked first; a request that is not valid changes nothing
 from __future__ import annotations
 
 from litestar import delete, post, put
+from msgspec.structs import asdict
 
 from fleetgate.api.bodies import (
     CapAnswer,
@@ -29,14 +30,13 @@ from fleetgate.config.import_caps import parse_caps
 from fleetgate.config.value_types import read_cap_name
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
-from fleetgate.core.errors import BadRequest, NotFound
-from fleetgate.core.model_names import canonical, parse_selector, shown
+from fleetgate.core.errors import BadRequest
+from fleetgate.core.model_names import canonical, parse_selector
 from fleetgate.core.pools.effective_caps import COOLDOWN_MS, Cap
 from fleetgate.core.state.state import State
 from fleetgate.gate.liveness.host_observer import observe_memory
 from fleetgate.present import cap_listing
 from fleetgate.present.name_lookup import check_selector, entered, kind_for
-from fleetgate.present.text import some
 
 
 @put("/v1/caps", summary="Set a cap and its options")
@@ -78,7 +78,7 @@ async def set_rule(service: Service, state: State, rule: Rule) -> CapAnswer:
     events = await service.change(*commands)
     state, _ = await service.look()
     line = next(each for each in cap_listing.lines(state, Environment()) if (each.kind, each.selector) == key)
-    return CapAnswer(**line.as_json(), entered=entered(events), was=was)  # type: ignore[arg-type]
+    return CapAnswer(**asdict(line), entered=entered(events), was=was)
 
 
 def _was(cap: Cap | None) -> PreviousCap | None:
@@ -90,9 +90,7 @@ async def remove_cap(service: Service, selector: Selector, kind: Kind | None = N
     selector = canonical(selector)
     state, _ = await service.look()
     found = kind_for(state, selector, kind)
-    before = state.rules.caps.get((found, selector))
-    if before is None or not (before.capped or before.unlimited):
-        raise NotFound(cap_listing.no_cap(state, found, selector))
+    before = cap_listing.cap_to_remove(state, found, selector)
     was = _was(before)
     events = [] if before.unlimited else await service.change(cmd.RemoveCap(found, selector))
     return CapRemovedAnswer(selector, found, None, entered(events), was)
@@ -102,10 +100,7 @@ async def remove_cap(service: Service, selector: Selector, kind: Kind | None = N
 async def reset_cap(service: Service, data: SelectorBody) -> CapResetAnswer:
     state, _ = await service.look()
     kind = data.kind or cap_listing.kind_set(state, data.selector) or kind_for(state, data.selector)
-    if (kind, data.selector) not in state.rules.runtime:
-        known = sorted(f"{each} ({of})" for of, each in state.rules.runtime)
-        listed = f"set are: {some(known)}" if known else "nothing is"
-        raise NotFound(f"nothing was set at run time for {shown(data.selector)} ({kind}); {listed}")
+    cap_listing.check_set(state, kind, data.selector)
     was = _was(state.rules.caps.get((kind, data.selector)))
     events = await service.change(cmd.ResetCap(kind, data.selector))
     state, _ = await service.look()

@@ -14,10 +14,8 @@ from fleetgate.api.errors import conflict
 from fleetgate.api.http.client import client_of
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
-from fleetgate.core.entities import Ticket
-from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import ticket_view
-from fleetgate.present.name_lookup import find_id, succeeded, whose
+from fleetgate.present.name_lookup import find_id, succeeded, waiting_ticket, whose
 
 
 @delete("/v1/tickets/{ident:str}", summary="Cancel a ticket", status_code=200)
@@ -32,24 +30,12 @@ async def cancel(service: Service, request: Request[Any, Any, Any], data: Cancel
 
 async def _cancel(service: Service, idents: list[str], by: str) -> CancelAnswer:
     state, _ = await service.look()
-    tickets = list(dict.fromkeys(_ticket(state, ident).id for ident in idents))
+    tickets = list(dict.fromkeys(waiting_ticket(state, ident).id for ident in idents))
     decided = await service.gate.decide(*(cmd.Cancel(ident, by) for ident in tickets))
     done = [ident for ident, each in zip(tickets, decided, strict=True) if each.error is None]
     if not done:
         succeeded(decided)  # it entered or left since we looked: say so
     return CancelAnswer(done)
-
-
-def _ticket(state: State, given: str) -> Ticket:
-    ident = find_id(state, given)
-    lease = state.leases.get(ident)
-    if lease is None:
-        return state.tickets[ident]
-    if not lease.claimed:
-        return lease.ticket
-    raise conflict(
-        f"{ident} is not in the queue, it holds a slot: {whose(lease)}; release it with force to take it back"
-    )
 
 
 @post("/v1/tickets/{ident:str}/bump", summary="Move a ticket to the front, or give it a priority", status_code=200)

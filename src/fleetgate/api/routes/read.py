@@ -55,7 +55,7 @@ from fleetgate.present.limit_explanation import ExplanationShape, explained
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.model_choice import first_usable, unusable
 from fleetgate.present.name_lookup import check_selector, find_id, kind_for
-from fleetgate.present.run_statistics import Sums, SumsShape, seq_before, sums_json
+from fleetgate.present.run_statistics import SumsShape, sum_up, sums_json
 
 Limit = Annotated[int, Parameter(ge=0, le=10_000, description="at most so many")]
 Offset = Annotated[int, Parameter(ge=0, le=1_000_000, description="leave out so many at the beginning")]
@@ -288,18 +288,8 @@ def event_types(text: str) -> tuple[type, ...]:
 @get("/v1/metrics", summary="Finished runs summed up by model")
 async def get_sums(service: Service, hours: Hours = 24.0) -> SumsShape:
     state, moments = await service.look()
-    since = moments.now - int(hours * 3_600_000)
-    last = state.seq
-    return await service.archive.read(lambda log: _sums(log, hours, since, last, moments))
-
-
-def _sums(log: Log, hours: float, since: int, last: int, moments: LogTimes) -> SumsShape:
-    kept = next(iter(log.history()), None)
-    if kept is not None and kept[0] > 1 and kept[1] > since:
-        since = kept[1]
-    sums = Sums()
-    for _, _, event in unhurried(log.history(seq_before(log, since, last))):
-        sums.add(event)
+    begin, last = moments.now - int(hours * 3_600_000), state.seq
+    sums, since = await service.archive.read(lambda log: sum_up(log, begin, last, unhurried))
     return sums_json(hours, since, sums, moments)
 
 

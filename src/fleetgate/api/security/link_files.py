@@ -13,6 +13,7 @@ from time import time
 
 from fleetgate.api.security.sessions import CODE_S
 from fleetgate.core.errors import FleetgateError
+from fleetgate.log.store_files import remove_file
 
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Fleetgate</title>
@@ -48,7 +49,7 @@ def write_link_file(folder: str, url: str, code: str) -> str:
 
 def remove_link_file(folder: str, code: str) -> None:
     """The code was used."""
-    _remove(_path(folder, code))
+    remove_file(_path(folder, code))
 
 
 def remove_old_link_files(folder: str) -> None:
@@ -60,7 +61,7 @@ def remove_old_link_files(folder: str) -> None:
     except OSError:
         return
     for path in old:
-        _remove(path)
+        remove_file(path)
 
 
 def _path(folder: str, code: str) -> str:
@@ -83,10 +84,3 @@ def _make_private(own: str, folder: str) -> None:
             f"{own} must be a folder of your own that no other user can enter (mode 0700): remove it and try again; "
             "or `fleetgate open --print` prints the link"
         )
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from fleetgate.api.errors import RequestRefused, refusal
 from fleetgate.api.security.sessions import HEADER
@@ -48,31 +49,19 @@ SECURE_HEADERS = (
 )
 
 
-class Access:
+class Access(Struct):
     """Which clients the service answers."""
 
-    def __init__(
-        self,
-        tokens: Tokens,
-        *,
-        loopback: bool,
-        names: frozenset[str],
-        concurrency_token: bool,
-        may_submit: bool = False,
-        users: LocalUsers | None = None,
-    ) -> None:
-        self.tokens = tokens
-        self.loopback = loopback
-        self.names = names  # in lower case, besides addresses
-        self.concurrency_token = concurrency_token
-        self.may_submit = may_submit  # jobs: with this, a client can run any command
-        self.users = users  # of this machine, who are trusted on loopback; None: all of them
+    tokens: Tokens
+    loopback: bool
+    names: frozenset[str]  # in lower case, besides addresses
+    concurrency_token: bool
+    may_submit: bool  # jobs: with this, a client can run any command
+    users: LocalUsers  # of this machine, who are trusted on loopback
 
     def trusts(self, scope: Scope) -> bool:
         """Whether a request comes, over loopback, from a user of this machine who needs no token to be trusted."""
-        if not self.loopback or self.users is None:
-            return self.loopback
-        peer: Peer | None = scope.get("fleetgate.peer")
+        peer: Peer | None = scope.get("fleetgate.peer") if self.loopback else None
         return peer is not None and peer.trusted
 
 

@@ -21,11 +21,10 @@ from fleetgate.cli.read_only_gate import current, opened, say_json
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.errors import BadRequest
-from fleetgate.core.model_names import shown
-from fleetgate.core.pools.backoff import CAUSES, Backoff, parse_key
+from fleetgate.core.pools.backoff import Backoff, parse_key
 from fleetgate.present.json.state import backoff_json, watches_credential
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.name_lookup import check_provider
+from fleetgate.present.name_lookup import check_provider, read_backoff
 
 _COLUMNS = (
     Column("KEY", least=16, name=True),
@@ -34,9 +33,6 @@ _COLUMNS = (
     Column("ENDS"),
     Column("EVIDENCE", least=12),
 )
-# The names that other dispatchers use.
-_UNDERSTOOD = {"rate_limit": "rate_limited", "auth_error": "auth", "provider_error": "server_error"}
-_OF_THE_ACCOUNT = ("auth", "quota")
 
 
 @click.group(short_help="List, set and clear backoffs of models and accounts.", no_args_is_help=True)
@@ -113,19 +109,16 @@ def set_(key: str, reason: str, duration: str | None, as_json: bool) -> None:
 
     Exit codes: 0; 64 when something is invalid (nothing is changed).
     """
-    meant = _UNDERSTOOD.get(reason, reason)
-    if meant not in CAUSES:
-        raise BadRequest(f"reason {shown(reason)}: valid are {', '.join(CAUSES)}")
-    name, scope = parse_key(key)
-    if meant in _OF_THE_ACCOUNT and scope != "account":
-        name = name.partition("/")[0]
+    name, meant = read_backoff(key, reason)
     for_ms = read_duration_ms("DURATION", duration)
     gate = opened_gate()
     check_provider(key, gate.read(), gate.settings)
     refused = gate.credentials.used_for(f"{name}/any").digest if meant == "auth" else ""
     events = gate.one(cmd.BackOff(name, meant, for_ms, refused), durable=True)
     (made,) = [event for event in events if isinstance(event, ev.BackedOff)]
-    wider = [f"{meant} concerns the account: it applies to every model of {made.key}"] if scope != made.scope else []
+    wider = (
+        [f"{meant} concerns the account: it applies to every model of {made.key}"] if name != parse_key(key)[0] else []
+    )
     sooner = ", or until its credential changes" if made.credential else ""
     done = f"{made.key}: backed off ({made.reason}) {until_text(gate, made.until)}{sooner}"
     show_result(as_json, backoff_json(gate.state.backoffs[made.key], LogTimes(gate)), *wider, done)

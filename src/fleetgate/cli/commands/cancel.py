@@ -9,12 +9,11 @@ from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, 
 from fleetgate.cli.completion_values import complete_cancellable
 from fleetgate.cli.read_only_gate import note, say_json
 from fleetgate.core import commands as cmd
-from fleetgate.core.entities import Ticket
-from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.errors import NotFound
 from fleetgate.core.state.state import State
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import actions, job_store
-from fleetgate.present.name_lookup import find_id, whose
+from fleetgate.present.name_lookup import find_id, waiting_ticket, whose
 
 
 @click.command(short_help="Remove tickets from the queue; stop jobs.")
@@ -35,7 +34,7 @@ def command(idents: tuple[str, ...], as_json: bool) -> int:
     gate = opened_gate(configured=False)
     state = gate.read()
     jobs = {ident: _job(gate, state, ident) for ident in idents}
-    tickets = {ticket.id: ticket for ticket in (_ticket(state, ident) for ident in idents if not jobs[ident])}
+    tickets = {ticket.id: ticket for ticket in (waiting_ticket(state, ident) for ident in idents if not jobs[ident])}
     by = whoami(gate.host)
     cancelled, code = [], exit_codes.OK
     for ident in dict.fromkeys(filter(None, jobs.values())):
@@ -67,15 +66,3 @@ def _job(gate: DirectGate, state: State, prefix: str) -> str:
         except NotFound:
             return ""
     return ident if job_store.find(gate.log, ident) is not None else ""
-
-
-def _ticket(state: State, prefix: str) -> Ticket:
-    ident = find_id(state, prefix)
-    lease = state.leases.get(ident)
-    if lease is None:
-        return state.tickets[ident]
-    if not lease.claimed:
-        return lease.ticket  # granted, and not claimed yet
-    raise BadRequest(
-        f"{ident} is not waiting, it has a slot: {whose(lease)}; `fleetgate release {ident} --force` frees it"
-    )

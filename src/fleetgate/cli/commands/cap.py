@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 import click
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fleetgate.cli.click_helpers import (
     entered_text,
@@ -33,13 +33,13 @@ from fleetgate.config.import_caps import parse_caps
 from fleetgate.config.value_types import read_cap_name, read_cap_text, read_on_429
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
-from fleetgate.core.errors import BadRequest, NotFound
-from fleetgate.core.model_names import parse_selector, shown
+from fleetgate.core.errors import BadRequest
+from fleetgate.core.model_names import parse_selector
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.state.state import State
 from fleetgate.gate.liveness.host_observer import observe_memory
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.present.cap_listing import VARIABLES, CapRow, cap_text, kind_set, lines, no_cap, quoted
+from fleetgate.present.cap_listing import VARIABLES, CapRow, cap_text, cap_to_remove, check_set, kind_set, lines, quoted
 from fleetgate.present.name_lookup import check_selector, entered, kind_for, succeeded
 from fleetgate.present.text import count, some
 
@@ -122,7 +122,7 @@ def set_(
         line for line in lines(gate.state, Environment()) if (line.kind, line.selector) == (rule.kind, selector)
     )
     if as_json:
-        say_json({**line.as_json(), "entered": entered(events)})
+        say_json({**asdict(line), "entered": entered(events)})
         return
     was = f", was {cap_text(before.cap, before.auto)} ({before.source})" if before is not None and before.capped else ""
     tell(f"{selector} ({rule.kind}): cap {_cap_now(gate, line)}{was}{entered_text(events)}")
@@ -230,9 +230,7 @@ def rm(selector: str, kind: str | None, as_json: bool) -> None:
     gate = opened_gate()
     state = gate.read()
     found = kind_for(state, selector, kind)
-    before = state.rules.caps.get((found, selector))
-    if before is None or not (before.capped or before.unlimited):
-        raise NotFound(no_cap(state, found, selector))
+    before = cap_to_remove(state, found, selector)
     events = [] if before.unlimited else gate.one(cmd.RemoveCap(found, selector), durable=True)
     was = f"{cap_text(before.cap, before.auto)} ({before.source})"
     now = "has no cap (unchanged)" if before.unlimited else f"no cap, was {was}{entered_text(events)}"
@@ -257,10 +255,7 @@ def reset(selector: str, kind: str | None, as_json: bool) -> None:
     gate = opened_gate()
     state = gate.read()
     found = kind or kind_set(state, selector) or kind_for(state, selector)
-    if (found, selector) not in state.rules.runtime:
-        known = sorted(f"{each} ({of})" for of, each in state.rules.runtime)
-        listed = f"there are values for: {some(known)}" if known else "there are no run-time values"
-        raise NotFound(f"nothing was set at run time for {shown(selector)} ({found}); {listed}")
+    check_set(state, found, selector)
     events = gate.one(cmd.ResetCap(found, selector), durable=True)
     cap = gate.state.rules.caps.get((found, selector))
     now = cap if cap is not None and cap.capped else None
@@ -297,7 +292,7 @@ def ls(as_json: bool) -> None:
     gate = opened_gate()
     found = lines(gate.read(), environment)
     if as_json:
-        say_json({"caps": [line.as_json() for line in found]})
+        say_json({"caps": found})
     else:
         show_table(COLUMNS, rows(found))
 

@@ -66,7 +66,7 @@ def show(as_json: bool) -> None:
         notes.append(unapplied_text(loaded.path, missing))
     if as_json:
         settings = [each.as_json() for each in found]
-        say_json({"values": settings, "caps": [line.as_json() for line in caps], "warnings": notes})
+        say_json({"values": settings, "caps": caps, "warnings": notes})
         return
     screen = Screen()
     screen.table(_COLUMNS, [[_label(each.name), each.text, each.said_by] for each in found])

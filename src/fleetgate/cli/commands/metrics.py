@@ -9,7 +9,7 @@ from fleetgate.cli.read_only_gate import note, opened, say_json
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.run_statistics import Sum, Sums, percentile, seq_before, sums_json
+from fleetgate.present.run_statistics import Sum, Sums, percentile, sum_up, sums_json
 from fleetgate.present.text import span
 
 _MOST_HOURS = 10 * 366 * 24
@@ -45,14 +45,9 @@ def command(hours: str, as_json: bool) -> None:
     with opened(configured=False) as gate:
         last = gate.replica.catch_up().seq
         moments = LogTimes(gate)
-        since = moments.now - back_ms
-        kept = next(iter(gate.log.history()), None)
-        if kept is not None and kept[0] > 1 and kept[1] > since:
-            since = kept[1]
+        sums, since = sum_up(gate.log, moments.now - back_ms, last)
+        if since > moments.now - back_ms:
             note(f"the history begins at {moments.local(since)}")
-        sums = Sums()
-        for _, _, event in gate.log.history(seq_before(gate.log, since, last)):
-            sums.add(event)
     rows = [sums.models[key] for key in sorted(sums.models)]
     if as_json:
         say_json(sums_json(float(hours), since, sums, moments))

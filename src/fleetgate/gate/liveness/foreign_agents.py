@@ -29,6 +29,7 @@ from fleetgate.core.model_names import read_model
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.store_users import StoreUsers
 from fleetgate.log.clock import boot_ms
+from fleetgate.log.store_files import remove_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -260,7 +261,4 @@ def _save(path: str, cached: Census) -> None:
             file.write(msgspec.json.encode(cached))
         os.replace(draft, path)
     except OSError:
-        try:
-            os.unlink(draft)
-        except OSError:
-            pass
+        remove_file(draft)

@@ -17,6 +17,7 @@ from fleetgate.gate.node import discovery, protocol
 from fleetgate.gate.node.connection_pool import SILENT_S, ConnectionPool, PoolClient
 from fleetgate.gate.node.node import Node
 from fleetgate.log.protocol import StoreError
+from fleetgate.log.store_files import remove_file
 
 _IDLE_CONNECTION_S = 60.0
 _TIDY_S = 10.0
@@ -41,10 +42,7 @@ class NodeServer:
 
     async def start(self) -> None:
         """Listen. The caller holds the lock (gate/node/discovery.py)."""
-        try:
-            os.unlink(self.path)
-        except FileNotFoundError:
-            pass
+        remove_file(self.path)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.bind(self.path)
@@ -65,10 +63,7 @@ class NodeServer:
         if self._server is None:
             return
         self._server.close()
-        try:
-            os.unlink(self.path)
-        except OSError:
-            pass
+        remove_file(self.path)
         assert self._looking is not None
         self._looking.cancel()
         self._tidying.cancel()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 from msgspec import Struct
 
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.liveness import process_identity
-from fleetgate.log.store_files import NotTrusted, only_writer, read_trusted, write_own
+from fleetgate.log.store_files import NotTrusted, only_writer, read_trusted, remove_file, write_own
 
 
 class BadAddress(FleetgateError):
@@ -62,7 +60,4 @@ def remove_address(folder: str, process: str) -> None:
     except BadAddress:
         return
     if address is not None and address.process == process:
-        try:
-            os.unlink(address_path(folder))
-        except OSError:
-            pass
+        remove_file(address_path(folder))

@@ -11,7 +11,7 @@ import os
 from zlib import crc32
 
 from fleetgate.log.protocol import Position
-from fleetgate.log.store_files import make_file, make_inner_folder, sync_folder
+from fleetgate.log.store_files import make_file, make_inner_folder, remove_file, sync_folder
 
 
 def write(folder: str, data: bytes, position: Position) -> int:
@@ -29,7 +29,7 @@ def write(folder: str, data: bytes, position: Position) -> int:
             os.close(fd)
         os.rename(aside, path)
     except BaseException:
-        _remove(aside)
+        remove_file(aside)
         raise
     sync_folder(folder)
     return checksum
@@ -47,7 +47,7 @@ def load(folder: str, commit: int, id: str, checksum: int) -> bytes | None:
 
 def remove(folder: str, position: Position, checksum: int) -> None:
     """Delete a snapshot's file to which nothing points."""
-    _remove(os.path.join(folder, _name(position.commit, position.id, checksum)))
+    remove_file(os.path.join(folder, _name(position.commit, position.id, checksum)))
 
 
 def discard(folder: str, before: int) -> None:
@@ -55,7 +55,7 @@ def discard(folder: str, before: int) -> None:
     for name in os.listdir(folder):
         commit = name.partition("-")[0]
         if commit.isdecimal() and int(commit) < before:
-            _remove(os.path.join(folder, name))
+            remove_file(os.path.join(folder, name))
 
 
 def _name(commit: int, id: str, checksum: int) -> str:
@@ -66,10 +66,3 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
