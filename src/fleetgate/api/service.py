@@ -17,7 +17,6 @@ from fleetgate.api.events.feed import Feed
 from fleetgate.api.history_reader import HistoryReader
 from fleetgate.api.http.proxy_mount import MountedApp
 from fleetgate.api.jobs.threads import JobCalls, JobThreads
-from fleetgate.api.leases.acquire_command import AcquireCommands
 from fleetgate.api.metrics.prometheus import Counters
 from fleetgate.api.metrics.time_series import Series
 from fleetgate.api.security.request_guard import Access
@@ -64,7 +63,6 @@ class Service:
         self.feed = Feed(gate)
         self.counters = Counters(gate)
         self.series = Series(gate, self.feed, f"{state_folder()}/series.json" if gate.folder else "")
-        self.asking = AcquireCommands(gate)
         self.shared = AnswerCache(gate)
         self.archive = HistoryReader(gate)
         self.jobs = JobThreads(jobs, gate, self.shared, access.may_submit)

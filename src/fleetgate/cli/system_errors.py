@@ -18,12 +18,9 @@ def explain(error: OSError | MemoryError) -> SystemTrouble:
     """The error as a sentence with advice."""
     if isinstance(error, MemoryError):
         return SystemTrouble("out of memory: stop another program, or raise the limit (`ulimit -v`)")
-    what = f"{error.strerror or error}" + (f": {os.fsdecode(error.filename)!r}" if _names_file(error) else "")
+    named = isinstance(error.filename, str | bytes)
+    what = f"{error.strerror or error}" + (f": {os.fsdecode(error.filename)!r}" if named else "")
     return SystemTrouble(f"system error ({what}): {_advice(error)}")
-
-
-def _names_file(error: OSError) -> bool:
-    return isinstance(error.filename, str | bytes)
 
 
 def _advice(error: OSError) -> str:

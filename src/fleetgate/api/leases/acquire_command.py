@@ -16,40 +16,34 @@ from fleetgate.present.wall_time import parse_since_ms
 from fleetgate.signals.redaction import shown_text
 
 
-class AcquireCommands:
-    """Turns the bodies of requests into commands."""
+def read_acquire(gate: ServiceGate, body: AcquireBody, client: str) -> cmd.Acquire:
+    queue = body.wait_s > 0 if body.queue is None else body.queue
+    since = None
+    if body.since is not None:
+        text = body.since if isinstance(body.since, str) else repr(body.since)
+        since = parse_since_ms(text, "since", zone=UTC) - offset_ms(gate)
+    return acquire_command(
+        gate.core,
+        _spec(gate, body),
+        ident=body.id or "",
+        wait=queue or body.wait_s > 0,
+        since=since,
+        priority=body.priority,
+        expires_ms=0 if body.expires_s is None else max(int(body.expires_s * 1000), 1),
+        command=_plain(shown_text(body.command)),
+        key=_plain(body.key),
+        role=_plain(body.role),
+        client=_plain(body.client) or client,
+        renew_ms=int(body.renew_within_s * 1000),
+    )
 
-    def __init__(self, gate: ServiceGate) -> None:
-        self._gate = gate
 
-    def command(self, body: AcquireBody, client: str) -> cmd.Acquire:
-        gate = self._gate
-        queue = body.wait_s > 0 if body.queue is None else body.queue
-        since = None
-        if body.since is not None:
-            text = body.since if isinstance(body.since, str) else repr(body.since)
-            since = parse_since_ms(text, "since", zone=UTC) - offset_ms(gate)
-        return acquire_command(
-            gate.core,
-            self._spec(body),
-            ident=body.id or "",
-            wait=queue or body.wait_s > 0,
-            since=since,
-            priority=body.priority,
-            expires_ms=0 if body.expires_s is None else max(int(body.expires_s * 1000), 1),
-            command=_plain(shown_text(body.command)),
-            key=_plain(body.key),
-            role=_plain(body.role),
-            client=_plain(body.client) or client,
-            renew_ms=int(body.renew_within_s * 1000),
-        )
-
-    def _spec(self, body: AcquireBody) -> Spec:
-        models = body.models or self._gate.settings.models
-        project = body.project or "default"
-        if not project.isprintable() or project != project.strip():
-            raise BadRequest(f"project {shown(project)}: valid is up to 100 printable characters")
-        return self._gate.core.acquisition.spec(models, body.kind, body.slots, project, body.any, read_model)
+def _spec(gate: ServiceGate, body: AcquireBody) -> Spec:
+    models = body.models or gate.settings.models
+    project = body.project or "default"
+    if not project.isprintable() or project != project.strip():
+        raise BadRequest(f"project {shown(project)}: valid is up to 100 printable characters")
+    return gate.core.acquisition.spec(models, body.kind, body.slots, project, body.any, read_model)
 
 
 def _plain(text: str) -> str:

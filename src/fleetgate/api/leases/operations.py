@@ -13,6 +13,7 @@ from fleetgate.api.bodies import (
     UsageBody,
 )
 from fleetgate.api.errors import conflict
+from fleetgate.api.leases.acquire_command import read_acquire
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
@@ -40,7 +41,7 @@ async def ask(
     """rule H2: a lease, a place in the queue, or a refusal; with the status that goes with it."""
     if body.wait_s > 0:
         service.check_room_to_wait()
-    command = service.asking.command(body, client)
+    command = read_acquire(service.gate, body, client)
     if body.estimate is not None:
         prices = service.gate.settings.prices
         command.estimate = await with_cost(body.estimate.usage(), command.spec.models, prices)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fleetgate.core import commands as cmd
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.observation import commands_first
-from fleetgate.gate.replica.replica import tend
+from fleetgate.gate.replica.replica import maintain_for
 from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import Log, LogReplaced, Stored
 
@@ -120,7 +120,7 @@ class BackgroundTasks:
             if due is not None:
                 log.save_snapshot(due.data, due.position)
             settings = self._core.settings
-            tend(log, settings.keep_ms, settings.keep_bytes, settings.usage_keep_ms, UPKEEP_S / 2)
+            maintain_for(log, settings.keep_ms, settings.keep_bytes, settings.usage_keep_ms, UPKEEP_S / 2)
         finally:
             log.close()
 

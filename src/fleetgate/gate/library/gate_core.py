@@ -76,8 +76,8 @@ class GateCore:
         self.settings = loaded.settings if loaded is not None else Settings()
         self.folder = folder  # the state folder; "" when the store is in memory
         self.replica = Replica(log, self.me, self._send_wake_up)
-        self.replica.listens = True
-        self.replica.hands_over = log.is_shared
+        self.replica.keeps_events = True
+        self.replica.decides_in_thread = log.is_shared
         self.usage = UsageSources(self.settings, usage)
         self.observer = HostObserver(self.settings, folder)
         self.credentials = Credentials(self.settings, self.replica)

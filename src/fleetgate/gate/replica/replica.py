@@ -76,10 +76,10 @@ class Replica:
         self.due: int | None = None  # as the last commit has it
         self.reloads = 0
         self.made: list[ev.Event] = []  # by the last decision
-        self.seen: list[ev.Event] = []  # read from the log, for an owner that `listens`, which clears it
-        self.listens = False
+        self.seen: list[ev.Event] = []  # read from the log, where it `keeps_events`: its owner clears them
+        self.keeps_events = False
         self.recovery = Recovery(log)
-        self.hands_over = False  # decisions are for a thread: `try_decide` never tries
+        self.decides_in_thread = False  # decisions are for a thread: `try_decide` never tries
         self._send = send
         self._engine: Engine | None = None
         self._fed_at = 0.0
@@ -136,7 +136,7 @@ class Replica:
 
     def try_decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided] | None:
         """The same if the lock is free; otherwise None, at once."""
-        if self.hands_over or not self.log.try_lock():
+        if self.decides_in_thread or not self.log.try_lock():
             return None
         return self._locked(commands, durable)
 
@@ -241,7 +241,7 @@ class Replica:
         try:
             for commit in commits:
                 engine.replay(commit.events, commit.at)
-                if self.listens:
+                if self.keeps_events:
                     self.seen.extend(commit.events)
                 self._since_snapshot += len(commit.events)
             self.position = commits[-1].position
@@ -325,7 +325,7 @@ class Replica:
         due = self.due_snapshot()
         if due is not None:
             self.log.save_snapshot(due.data, due.position)
-        tend(self.log, keep_ms, most_bytes, usage_ms, _UPKEEP_S)
+        maintain_for(self.log, keep_ms, most_bytes, usage_ms, _UPKEEP_S)
         return due is not None
 
     def due_snapshot(self) -> Stored | None:
@@ -391,7 +391,7 @@ class Replica:
             self.log.unlock()
 
 
-def tend(log: Log, keep_ms: int, most_bytes: int, usage_ms: int, for_s: float) -> None:
+def maintain_for(log: Log, keep_ms: int, most_bytes: int, usage_ms: int, for_s: float) -> None:
     """Upkeep of a log, in short steps, for at most `for_s`; rows of usage are kept for `usage_ms`."""
     until = monotonic() + for_s
     while log.maintain(keep_ms, most_bytes) and monotonic() < until:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
@@ -23,7 +24,6 @@ from fleetgate.gate.serving.service_gate import ServiceGate
 
 GRACE_S = 15.0
 SWEEP_S = 1.0
-RENEW_S = 30.0
 _TURNS = 2
 _MAX_ENDS = 10_000  # requests whose end is remembered
 
@@ -35,11 +35,10 @@ WatchConnection = Callable[
 ]  # calls a function when a client's connection ends, until stopped
 
 
-class StillQueued:
+class StillQueued(NamedTuple):
     """The answer to a poll that ended before there was a slot: the ticket is still in the queue."""
 
-    def __init__(self, ident: str) -> None:
-        self.id = ident
+    id: str
 
 
 class Gone(FleetgateError):

@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from fleetgate.log.protocol import SideWrite
 
 
-class Left:
-    """The ticket is no longer in the queue, and there is no lease: `why` is expired, cancelled or lost."""
+class Left(NamedTuple):
+    """The ticket is no longer in the queue, and there is no lease."""
 
-    def __init__(self, why: str) -> None:
-        self.why = why
+    why: str  # expired, cancelled or lost
 
 
 def why_left(told: bytes | None) -> str:
