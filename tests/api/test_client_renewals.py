@@ -21,6 +21,7 @@ from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store
+from tests.service_gate import opened_service
 from tests.simulation.stores import InSqlite
 
 CODER = Spec(("umans/coder",), "requests")
@@ -34,7 +35,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[tuple[ServiceGate, ClientRenewals]]:
-    async with ServiceGate(GateCore(open_log(f"sqlite://{folder}"), None, str(folder))) as gate:
+    async with opened_service(GateCore(open_log(f"sqlite://{folder}"), None, str(folder))) as gate:
         await gate.decide(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0)))
         clients = ClientRenewals(gate, GRACE_S)
         await clients.start()
@@ -59,7 +60,7 @@ def asking(gate: ServiceGate, ident: str, *, wait: bool = True, renew_ms: int = 
 
 async def ended(gate: ServiceGate, kind: type) -> ev.Event:
     while True:
-        history = await gate.with_log(lambda log: list(log.history()))
+        history = await gate.core.read_log(lambda log: list(log.history()))
         found = [event for _, _, event in history if isinstance(event, kind)]
         if found:
             return found[0]
@@ -170,10 +171,10 @@ async def test_h2_a_client_goes_from_one_service_to_another_that_runs_beside_it(
 @asynccontextmanager
 async def restorable(tmp_path: Path, me: str = "", url: str = "") -> AsyncIterator[tuple[ServiceGate, ClientRenewals]]:
     folder = str(tmp_path / "store")
-    node = ServiceGate(GateCore(open_log(url or f"sqlite://{folder}"), None, folder))
+    core = GateCore(open_log(url or f"sqlite://{folder}"), None, folder)
     if me:
-        node.core.me = node.core.replica.me = me
-    async with node:
+        core.me = core.replica.me = me
+    async with opened_service(core) as node:
         await node.decide(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0, on_429="step")))
         clients = ClientRenewals(node, GRACE_S)
         await clients.start()
@@ -184,7 +185,7 @@ async def restorable(tmp_path: Path, me: str = "", url: str = "") -> AsyncIterat
 
 
 async def adoptions(gate: ServiceGate) -> list[tuple[str, str]]:
-    history = await gate.with_log(lambda log: list(log.history()))
+    history = await gate.core.read_log(lambda log: list(log.history()))
     return [(event.id, event.adopted) for _, _, event in history if isinstance(event, ev.Granted) and event.adopted]
 
 

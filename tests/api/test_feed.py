@@ -22,6 +22,7 @@ from fleetgate.log.memory import MemoryLog
 from fleetgate.log.protocol import Commit, Position, StoreError
 from fleetgate.log.sqlite.log import SqliteLog
 from fleetgate.testing import FakeClock
+from tests.service_gate import opened_service
 
 
 class Service:
@@ -73,7 +74,7 @@ async def cap(gate: ServiceGate, number: int) -> None:
 
 async def test_h2_a_reader_that_does_not_keep_up_is_told_so_and_let_go(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(feeds, "_MOST_PENDING", 3)
-    async with ServiceGate(GateCore(MemoryLog())) as gate:
+    async with opened_service(GateCore(MemoryLog())) as gate:
         service, wire = Service(gate), Wire()
         await service.feed.start()
         stream = Stream(service, None, frozenset())  # type: ignore[arg-type]
@@ -104,7 +105,7 @@ async def test_h2_a_reader_that_does_not_keep_up_is_told_so_and_let_go(monkeypat
 
 async def test_h2_a_reader_that_takes_nothing_at_all_is_let_go(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(streams, "STUCK_S", 0.05)
-    async with ServiceGate(GateCore(MemoryLog())) as gate:
+    async with opened_service(GateCore(MemoryLog())) as gate:
         service, wire = Service(gate), Wire()
         await service.feed.start()
         running = asyncio.ensure_future(Stream(service, None, frozenset())({}, wire.receive, wire.send))  # type: ignore[arg-type]
@@ -120,7 +121,7 @@ async def test_h2_what_is_no_longer_kept_is_said(tmp_path: Path):
     folder = str(tmp_path / "store")
     clock = FakeClock(1_700_000_000_000)
     log = SqliteLog(folder, clock)
-    async with ServiceGate(GateCore(log, None, folder)) as gate:
+    async with opened_service(GateCore(log, None, folder)) as gate:
         service, wire = Service(gate), Wire()
         for number in range(1, 6):
             await cap(gate, number)
@@ -142,7 +143,7 @@ async def test_h2_what_is_no_longer_kept_is_said(tmp_path: Path):
 
 
 async def test_h2_a_reader_that_knows_more_than_was_told_yet_is_not_taken_for_one_of_another_log():
-    async with ServiceGate(GateCore(MemoryLog())) as gate:
+    async with opened_service(GateCore(MemoryLog())) as gate:
         service, wire = Service(gate), Wire()
         await service.feed.start()
         await service.feed.stop()  # as far as it has read, the log is empty
@@ -159,7 +160,7 @@ async def test_h2_a_reader_that_knows_more_than_was_told_yet_is_not_taken_for_on
 
 async def test_h2_heartbeats_carry_how_far_a_filtered_stream_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
-    async with ServiceGate(GateCore(MemoryLog())) as gate:
+    async with opened_service(GateCore(MemoryLog())) as gate:
         service, wire = Service(gate), Wire()
         await service.feed.start()
         running = asyncio.ensure_future(Stream(service, None, frozenset({"granted"}))({}, wire.receive, wire.send))  # type: ignore[arg-type]
@@ -175,7 +176,7 @@ async def test_h2_heartbeats_carry_how_far_a_filtered_stream_is(monkeypatch: pyt
 
 async def test_q2_trouble_with_the_store_is_told_once_and_the_stream_goes_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(feeds, "_TROUBLE_S", 0.01)
-    async with ServiceGate(GateCore(MemoryLog())) as gate:
+    async with opened_service(GateCore(MemoryLog())) as gate:
         service = Service(gate)
         await service.feed.start()
         listener = service.feed.listen()
@@ -217,7 +218,7 @@ async def test_h2_what_was_decided_together_is_read_in_slices_so_that_others_hav
 ) -> None:
     monkeypatch.setattr(feeds, "_EVENTS_AT_ONCE", 10)
     monkeypatch.setattr(feeds, "_IDLE_PAUSE_S", 0.01)
-    async with ServiceGate(GateCore(MemoryLog())) as gate:
+    async with opened_service(GateCore(MemoryLog())) as gate:
         feed = Feed(gate)
         slices: list[int] = []
         read = gate.commits

@@ -15,6 +15,7 @@ from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
 from fleetgate.proxy.app import Proxy
+from tests.service_gate import opened_service
 
 CONFIG = """
 [requests]
@@ -58,7 +59,7 @@ class Silent:
 async def opened(folder: Path) -> AsyncIterator[tuple[ServiceGate, Proxy]]:
     (folder / "config.toml").write_text(CONFIG)
     url = f"sqlite://{folder}/store"
-    async with ServiceGate(GateCore(open_log(url), load(str(folder / "config.toml")), str(folder))) as gate:
+    async with opened_service(GateCore(open_log(url), load(str(folder / "config.toml")), str(folder))) as gate:
         proxy = Proxy(gate, loopback=True, is_token=lambda key: False, folder=str(folder))
         await proxy.start()
         yield gate, proxy

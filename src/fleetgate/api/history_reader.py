@@ -28,13 +28,12 @@ class HistoryReader:
     async def read(self, look: Callable[[Log], T]) -> T:
         """What `look` makes of the log."""
         if not self._gate.folder:
-            return await self._gate.with_log(look)  # in memory, and only there
+            return await self._gate.core.read_log(look)  # in memory, and only there
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, look)
 
     def _read(self, look: Callable[[Log], T]) -> T:
         if self._log is None:
-            self._log = self._gate.another_log()
-        assert self._log is not None
+            self._log = self._gate.core.log.connect()
         return look(self._log)
 
     def close(self) -> None:

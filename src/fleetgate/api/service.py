@@ -77,7 +77,7 @@ class Service:
         """Begin; the gate is open."""
         for hearer in (self.clients.apply, self.counters.hear, self.series.hear):
             self.feed.hear(hearer)
-        self.gate.count_batches(self.counters.batch)
+        self.gate.core.commits.on_batch = self.counters.batch
         self.series.load()
         await self.feed.start()
         await self.clients.start()
@@ -149,7 +149,7 @@ class Service:
         try:
             loaded = load(config_path())
             if loaded is not None:
-                await self.gate.use(loaded)
+                await self.gate.core.use(loaded)
                 self.loaded = loaded
                 await self.jobs.use(loaded)
         except (ConfigError, FleetgateError) as error:

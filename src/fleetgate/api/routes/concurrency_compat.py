@@ -185,7 +185,7 @@ async def _usage_gate(service: Service, selector: str) -> bool | None:
     state, _ = await service.look()
     in_file = state.rules.file.get((KIND, selector))
     said = in_file is not None and in_file.usage_gate is not None
-    can_ask = service.gate.can_ask((f"{selector.partition('/')[0]}/any",))
+    can_ask = service.gate.core.usage.can_ask(selector.partition("/")[0])
     return True if can_ask and not said else None
 
 

@@ -23,7 +23,10 @@ from fleetgate.log.clock import boot_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 _LINUX = sys.platform == "linux"
 _MOST_BYTES = 1 << 18  # of a command line: one argument may have half of that
@@ -118,7 +121,7 @@ def host_of(process: str) -> str:
 def parent_of(pid: int) -> int:
     """The pid of the parent; 0 when there is none or it cannot be seen."""
     if not _LINUX:
-        return _psutil_parent(pid)
+        return _of_psutil(pid, lambda process: int(process.ppid()), 0)
     try:
         return int(_stat(pid)[1])
     except (OSError, ValueError, IndexError):
@@ -128,7 +131,7 @@ def parent_of(pid: int) -> int:
 def owner_of(pid: int) -> int | None:
     """The user that a process runs as; None when it is gone or cannot be seen."""
     if not _LINUX:
-        return _psutil_owner(pid)
+        return _of_psutil(pid, lambda process: int(process.uids().effective), None)
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
@@ -174,7 +177,7 @@ def describe(pid: int) -> str:
 def command_line(pid: int) -> list[str]:
     """The arguments that a process was started with; empty for kernel threads, zombies and what is not there."""
     if not _LINUX:
-        return _psutil_command_line(pid)
+        return _of_psutil(pid, lambda process: list(process.cmdline()), [])
     try:
         data = read(f"/proc/{pid}/cmdline", most=_MOST_BYTES)
     except OSError:
@@ -312,25 +315,10 @@ def _psutil_start(pid: int) -> str | None:
         return _by_signal(pid)
 
 
-def _psutil_parent(pid: int) -> int:
+def _of_psutil(pid: int, read: Callable[[Any], T], otherwise: T) -> T:
+    """What psutil tells about a process; `otherwise` where it is not there, or the process cannot be seen."""
     psutil = psutil_or_none()
     try:
-        return int(psutil.Process(pid).ppid()) if psutil else 0
+        return read(psutil.Process(pid)) if psutil else otherwise
     except (psutil.Error, OSError):
-        return 0
-
-
-def _psutil_owner(pid: int) -> int | None:
-    psutil = psutil_or_none()
-    try:
-        return int(psutil.Process(pid).uids().effective) if psutil else None
-    except (psutil.Error, OSError):
-        return None
-
-
-def _psutil_command_line(pid: int) -> list[str]:
-    psutil = psutil_or_none()
-    try:
-        return list(psutil.Process(pid).cmdline()) if psutil else []
-    except (psutil.Error, OSError):
-        return []
+        return otherwise

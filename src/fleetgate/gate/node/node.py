@@ -56,22 +56,14 @@ class Node:
     def __init__(self, core: GateCore) -> None:
         core.attach_node(self)
         self._core = core
+        self.folder = core.folder  # the state folder
+        self.is_shared = core.log.is_shared  # many machines share the store
         self.site = process_identity.this_site()
         self._entering: dict[str, asyncio.Future[Decided]] = {}
         self._views: dict[str, TicketView] = {}
         self._views_until = 0.0
         self._addresses: dict[str, str] = {}  # of the waiting processes of this host, by their marks
         self._ours: dict[str, Lease] = {}  # of this host, as they were last seen
-
-    @property
-    def folder(self) -> str:
-        """The state folder."""
-        return self._core.folder
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether many machines share the store."""
-        return self._core.log.is_shared
 
     # What is asked over the socket.
 
@@ -236,7 +228,7 @@ class Node:
 
     def serves_anybody(self) -> bool:
         """Whether any ticket or lease of this host is in the books."""
-        if self._core.commits.busy or self._core.commits.batch or not self._core.replica.is_loaded:
+        if self._core.commits.busy or self._core.commits.batch or self._core.replica.loaded is None:
             return any(map(is_ours, self._ours.values()))  # as far as is known: the store may be away
         state = self._core.replica.state
         if any(process_identity.site_of(lease.lives_with) == self.site for lease in state.leases.values()):

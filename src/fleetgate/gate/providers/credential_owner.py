@@ -42,9 +42,8 @@ def read_credential(content: bytes, provider: str) -> Read:
     """What a credential file holds for a provider. Nothing of a file that seems to be half written."""
     if content.lstrip()[:1] != b"{":
         return Read(content.strip())
-    try:
-        document = msgspec.json.decode(content)
-    except (ValueError, RecursionError):
+    document = decoded(content)
+    if not isinstance(document, dict):
         return Read()
     material, own = content, document
     if isinstance(part := document.get(provider), dict):  # a file for several providers: others change, too
@@ -55,10 +54,7 @@ def read_credential(content: bytes, provider: str) -> Read:
 
 def read_login(content: bytes, key: str) -> Read:
     """What the part under `key` of an agent's login file holds; the rest of the file may be others' logins."""
-    try:
-        document = msgspec.json.decode(content)
-    except (ValueError, RecursionError):
-        return Read()
+    document = decoded(content)
     part = document.get(key) if isinstance(document, dict) else None
     if not isinstance(part, dict):
         return Read()
@@ -88,9 +84,15 @@ def claims_of(token: str) -> Any:
     from binascii import a2b_base64
 
     parts = token.split(".")
-    if len(parts) != 3:
-        return None
     try:
-        return msgspec.json.decode(a2b_base64(parts[1].replace("-", "+").replace("_", "/") + "=="))
-    except (ValueError, RecursionError):  # not base64, or not JSON: its letters may be anything
+        return decoded(a2b_base64(parts[1].replace("-", "+").replace("_", "/") + "==")) if len(parts) == 3 else None
+    except ValueError:  # not base64: its letters may be anything
+        return None
+
+
+def decoded(content: bytes) -> Any:
+    """A JSON document; None where there is none."""
+    try:
+        return msgspec.json.decode(content)
+    except (ValueError, RecursionError):
         return None

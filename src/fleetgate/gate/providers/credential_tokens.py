@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from fleetgate.core.model_names import names_of
+from fleetgate.gate.providers.credential_owner import decoded
 from fleetgate.gate.providers.credentials import WELL_KNOWN
 
 LEAST_LENGTH = 16
@@ -24,15 +23,9 @@ def tokens_in(content: bytes, provider: str, part: str = "") -> frozenset[str]:
     """The tokens of one provider in a file; with `part`, only those under that name of its JSON object."""
     if content.lstrip()[:1] not in (b"{", b"["):
         return frozenset(_in_lines(content))
-    try:
-        document = msgspec.json.decode(content)
-    except (ValueError, RecursionError):
-        return frozenset()
+    document = decoded(content)
     if isinstance(document, dict):
-        if part:
-            document = document.get(part)
-        else:
-            document = _own_part(document, provider)
+        document = document.get(part) if part else _own_part(document, provider)
     if isinstance(document, str):
         return frozenset((document,)) if _is_token(document) else frozenset()
     return frozenset(_in_members(document, _DEEPEST))

@@ -98,11 +98,6 @@ class Replica:
         return self._engine
 
     @property
-    def is_loaded(self) -> bool:
-        """Whether the state can be read without the store."""
-        return self._engine is not None
-
-    @property
     def state(self) -> State:
         return self.engine.state
 

@@ -7,15 +7,11 @@ the client renews it (docs/decisions/0005).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from time import time_ns
-from types import TracebackType
-from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
-from fleetgate.config.file import Loaded
 from fleetgate.config.settings import Settings
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease
@@ -26,9 +22,7 @@ from fleetgate.gate.library.lease_handles import Deferred, checked
 from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.replica.lost_log_recovery import adoption
 from fleetgate.gate.replica.replica import Decided
-from fleetgate.log.protocol import Commit, Log, Position
-
-T = TypeVar("T")
+from fleetgate.log.protocol import Commit, Position
 
 _TRIES = 10  # to find no thread at work on the log
 
@@ -40,15 +34,6 @@ class ServiceGate:
         self.core = core
         self.me, self.host = core.me, core.host  # this process, and its machine
         self.folder = core.folder  # the state folder; "" when the store is in memory
-
-    async def __aenter__(self) -> Self:
-        await self.core.open()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.core.close()
 
     @property
     def address(self) -> str:
@@ -103,10 +88,6 @@ class ServiceGate:
         if future.cancelled() or future.exception() is not None:
             self.core.requests.give_up(ident)
 
-    def can_ask(self, models: tuple[str, ...]) -> tuple[str, ...]:
-        """The accounts of these models whose usage this process can ask for."""
-        return self.core.usage.accounts(models) if self.core.usage else ()
-
     async def commits(self, after: Position, limit: int) -> list[Commit]:
         """What was committed after a position, oldest first; LogReplaced when the log is another one."""
         return await self.core.read_log(lambda log: log.read(after, limit))
@@ -119,14 +100,6 @@ class ServiceGate:
         ours = replace(lost, ticket=replace(lost.ticket, holder=self.me, wake=self.address))
         await self.decide(adoption(ours, self.now(), "log_lost"))
         return (await self.read()).leases.get(ident)
-
-    def another_log(self) -> Log | None:
-        """The same log for another thread; None when it is in memory."""
-        return self.core.log.connect() if self.folder else None
-
-    async def with_log(self, read: Callable[[Log], T]) -> T:
-        """The result of `read` on the log. Everything else here may wait for it: be quick."""
-        return await self.core.read_log(read)
 
     async def position(self) -> Position:
         """How far this gate has read."""
@@ -141,10 +114,6 @@ class ServiceGate:
         except TimeoutError:
             pass
 
-    async def use(self, loaded: Loaded) -> None:
-        """Go by a config file that was read again."""
-        await self.core.use(loaded)
-
     async def run_checks(self) -> None:
         """Read what others decided; reclaim from dead processes, count foreign agents, act on overdue deadlines."""
         try:
@@ -156,7 +125,3 @@ class ServiceGate:
             self.core.outage.failed("reads", error)  # requests get that error
             return
         self.core.background.run_checks()
-
-    def count_batches(self, count: Callable[[int], None]) -> None:
-        """Call `count` with the number of commands of each transaction."""
-        self.core.commits.on_batch = count
