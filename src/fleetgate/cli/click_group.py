@@ -17,67 +17,18 @@ from fleetgate.cli import exit_codes
 from fleetgate.cli.suggestions import suggestion
 from fleetgate.present.text import printable_lines
 
-# Heading -> command name -> module below fleetgate.cli that has it as `command`.
-SECTIONS = {
-    "Run agents": {
-        "run": "commands.run_click",
-        "acquire": "commands.acquire",
-        "release": "commands.release",
-        "capacity": "commands.capacity",
-        "select": "commands.select",
-        "session": "commands.session",
-        "report": "commands.report",
-    },
-    "See what is happening": {
-        "status": "commands.status",
-        "queue": "commands.queue",
-        "ps": "commands.ps",
-        "top": "top.command",
-        "history": "commands.history",
-        "metrics": "commands.metrics",
-        "usage": "commands.usage",
-        "explain": "commands.explain",
-    },
-    "Manage caps and the queue": {
-        "cap": "commands.cap",
-        "budget": "commands.budget",
-        "cooldown": "commands.cooldown",
-        "pause": "commands.pause",
-        "resume": "commands.resume",
-        "drain": "commands.drain",
-        "backoff": "commands.backoff",
-        "bump": "commands.bump",
-        "cancel": "commands.cancel",
-    },
-    "Queue jobs for later": {
-        "submit": "commands.submit",
-        "jobs": "commands.jobs",
-        "show": "commands.show",
-        "logs": "commands.logs",
-        "wait": "commands.wait",
-        "retry": "commands.retry",
-        "approve": "commands.approve",
-        "clean": "commands.clean",
-        "worker": "commands.worker",
-        "dispatch": "commands.dispatch",
-    },
-    "Serve the dashboard, API and proxy": {
-        "serve": "commands.serve",
-        "open": "commands.open",
-        "env": "commands.env",
-        "node": "commands.node",
-        "notify": "commands.notify",
-    },
-    "Set up": {
-        "config": "commands.config",
-        "store": "commands.store",
-        "doctor": "doctor.command",
-        "simulate": "commands.simulate",
-        "completion": "commands.completion",
-        "help": "commands.help",
-    },
+# Heading -> names of commands. A command is `command` of the module of its name below fleetgate.cli.commands.
+_NAMES = {
+    "Run agents": "run acquire release capacity select session report",
+    "See what is happening": "status queue ps top history metrics usage explain",
+    "Manage caps and the queue": "cap budget cooldown pause resume drain backoff bump cancel",
+    "Queue jobs for later": "submit jobs show logs wait retry approve clean worker dispatch",
+    "Serve the dashboard, API and proxy": "serve open env node notify",
+    "Set up": "config store doctor simulate completion help",
 }
-COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
+SECTIONS = {heading: names.split() for heading, names in _NAMES.items()}
+_ELSEWHERE = {"run": "commands.run_click", "top": "top.command", "doctor": "doctor.command"}
+COMMANDS = {name: _ELSEWHERE.get(name, f"commands.{name}") for names in SECTIONS.values() for name in names}
 
 
 class LazyGroup(click.Group):

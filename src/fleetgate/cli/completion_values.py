@@ -18,6 +18,7 @@ from fleetgate.core.errors import FleetgateError
 from fleetgate.core.views.budget_views import budget_views
 from fleetgate.core.views.pool_and_lease_views import pool_views
 from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.present.name_lookup import specs_of
 
 _PATIENCE_S = 1.0
 _MOST_VALUES = 200
@@ -92,9 +93,7 @@ def _budgets(gate: DirectGate) -> Values:
 def _models(gate: DirectGate) -> Values:
     """Models of the config file, and of what is running, waiting, capped or backed off."""
     state = gate.state
-    specs = [lease.ticket.spec for lease in state.leases.values()]
-    specs += [ticket.spec for ticket in state.tickets.values()]
-    names = {model for spec in specs for model in spec.models}
+    names = {model for spec in specs_of(state) for model in spec.models}
     names |= {key for key in [*state.backoffs, *(selector for _, selector in state.rules.caps)] if "/" in key}
     try:
         loaded = load_config()
@@ -109,9 +108,7 @@ def _backoffs(gate: DirectGate) -> Values:
 
 
 def _projects(gate: DirectGate) -> Values:
-    specs = [lease.ticket.spec for lease in gate.state.leases.values()]
-    specs += [ticket.spec for ticket in gate.state.tickets.values()]
-    return [("default", ""), *((spec.project, "") for spec in specs)]
+    return [("default", ""), *((spec.project, "") for spec in specs_of(gate.state))]
 
 
 def _hosts(gate: DirectGate) -> Values:

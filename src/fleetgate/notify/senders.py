@@ -26,7 +26,7 @@ class NotSent(FleetgateError):
 
 def sender(target: Notify) -> Send:
     """The function that sends to this target. A URL in the environment is looked up for each message."""
-    send = partial(_command, list(target.command)) if target.command else partial(_by_url_of, target)
+    send = partial(_command, list(target.command)) if target.command else partial(_by_url, target)
     return lambda title, document: send(printable(title), _clean(document))
 
 
@@ -53,11 +53,8 @@ def _url(target: Notify) -> str:
     return url
 
 
-def _by_url_of(target: Notify, title: str, document: Document) -> None:
-    _by_url(_url(target), title, document)
-
-
-def _by_url(url: str, title: str, document: Document) -> None:
+def _by_url(target: Notify, title: str, document: Document) -> None:
+    url = _url(target)
     if url.startswith(("http://", "https://")):
         _webhook(url, document)
     else:

@@ -50,11 +50,14 @@ def drained(state: State, host: str, events: Iterable[ev.Event]) -> DrainShape:
     return DrainShape(host, host in state.draining, running, entered(events))
 
 
+def specs_of(state: State) -> list[Spec]:
+    """Of all that runs and all that waits."""
+    return [*(lease.ticket.spec for lease in state.leases.values()), *(each.spec for each in state.tickets.values())]
+
+
 def known_providers(state: State, settings: Settings) -> set[str]:
     """The providers that the config names, and those of all that runs, waits, is capped or backed off."""
-    specs = [lease.ticket.spec for lease in state.leases.values()]
-    specs += [ticket.spec for ticket in state.tickets.values()]
-    names = [*settings.providers, *(model for spec in specs for model in spec.models)]
+    names = [*settings.providers, *(model for spec in specs_of(state) for model in spec.models)]
     names += [text for _, text in state.rules.caps if "/" in text]
     names += [key for key in state.backoffs if "/" in key]
     return {name.partition("/")[0].partition("@")[0] for name in names}

@@ -33,18 +33,8 @@ _FOR_MODEL = re.compile(
 )
 _NO_MODEL = frozenset(
     (
-        "your",
-        "this",
-        "the",
-        "organization",
-        "organisation",
-        "project",
-        "account",
-        "user",
-        "key",
-        "api",
-        "model",
-        "metric",
+        *("your", "this", "the", "organization", "organisation", "project", "account", "user"),
+        *("key", "api", "model", "metric"),
     )
 )
 _BY_TIME = re.compile(r"\bper (?:second|min|minute|hour|day)\b|\b[IO]?[RT]P[MDS]\b", re.IGNORECASE)

@@ -130,6 +130,10 @@ class ClientProtocol(HttpToolsProtocol):
     """One connection of a client."""
 
     config: ServiceConfig
+    # As uvicorn has them, and more: a BufferedTransport, a ReadControl, and a LeaseExchange in place of its own.
+    transport: Any
+    flow: Any
+    cycle: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -161,7 +165,7 @@ class ClientProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self._kept = b""
         self._idle.stop()
-        for leave in list(self.transport.leavers.values()):  # type: ignore[attr-defined]
+        for leave in list(self.transport.leavers.values()):
             leave()
 
     # Its place among the others, and the client's time.
@@ -179,14 +183,13 @@ class ClientProtocol(HttpToolsProtocol):
 
     def look_at_time(self, now: float) -> None:
         """Close it if its client lets us wait for too long. Called every LOOK_S."""
-        cycle: Any = self.cycle
         if self._unread_since and now - self._unread_since > connection_limits.UNREAD_S:
             self.transport.abort()
         elif self._waits_for == "head":
             if now - self.since > connection_limits.HEAD_S:
                 self._end_slow()
         elif self._waits_for == "body":
-            if self.flow.read_paused or getattr(cycle, "waiting_for_100_continue", False):
+            if self.flow.read_paused or getattr(self.cycle, "waiting_for_100_continue", False):
                 self.since += connection_limits.LOOK_S  # it is not the client that is slow
             elif now - self.since > connection_limits.BODY_S + self._body / connection_limits.BODY_BYTES_PER_S:
                 self._end_slow()
@@ -197,15 +200,13 @@ class ClientProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _is_answered(self) -> bool:
-        cycle: Any = self.cycle
-        return cycle is None or cycle.response_complete
+        return self.cycle is None or self.cycle.response_complete
 
     def _is_unanswered_yet(self) -> bool:
         """Whether nothing of an answer was written that another would get mixed up with."""
         if self._in_head:
             return self._is_answered()
-        cycle: Any = self.cycle
-        return type(cycle) is LeaseExchange or not cycle.response_started
+        return type(self.cycle) is LeaseExchange or not self.cycle.response_started
 
     def pause_writing(self) -> None:
         self._unread_since = self.loop.time()
@@ -214,7 +215,7 @@ class ClientProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         self._unread_since = 0.0
         super().resume_writing()
-        on_room = self.transport.on_room  # type: ignore[attr-defined]
+        on_room = self.transport.on_room
         if on_room is not None:
             on_room()
 
@@ -241,7 +242,7 @@ class ClientProtocol(HttpToolsProtocol):
             self._read(kept[at : at + connection_limits.SLICE_BYTES])
             at += connection_limits.SLICE_BYTES
         self._kept = kept[at:]
-        self.flow.fill(len(self._kept) > connection_limits.KEPT_BYTES)  # type: ignore[attr-defined]
+        self.flow.fill(len(self._kept) > connection_limits.KEPT_BYTES)
         self._read_all()
 
     def _wants_more(self) -> bool:
@@ -253,9 +254,8 @@ class ClientProtocol(HttpToolsProtocol):
     def _unsupported_upgrade_warning(self) -> None:
         """A request asks for another protocol: it is answered, and what follows it on this connection is not HTTP."""
         self._deaf = True
-        cycle: Any = self.cycle
-        if type(cycle) is not LeaseExchange:
-            cycle.keep_alive = False
+        if type(self.cycle) is not LeaseExchange:
+            self.cycle.keep_alive = False
 
     def _read(self, data: bytes) -> None:
         if self._deaf:
@@ -289,9 +289,8 @@ class ClientProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._waits_for = "body"
-        cycle: Any = self.cycle
-        if cycle is None or cycle.response_complete:
-            exchange: Any = self._quick.find(self)
+        if self._is_answered():
+            exchange = self._quick.find(self)
             if exchange is not None:
                 self.cycle = exchange
                 return
@@ -300,18 +299,16 @@ class ClientProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._loose = 0
         self._body += len(body)
-        cycle: Any = self.cycle
-        if type(cycle) is LeaseExchange:
-            cycle.body += body
+        if type(self.cycle) is LeaseExchange:
+            self.cycle.body += body
         else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_message = False
         self._waits_for = ""
-        cycle: Any = self.cycle
-        if type(cycle) is LeaseExchange:
-            cycle.begin()
+        if type(self.cycle) is LeaseExchange:
+            self.cycle.begin()
         else:
             super().on_message_complete()
 

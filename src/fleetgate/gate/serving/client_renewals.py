@@ -147,7 +147,9 @@ class ClientRenewals:
         if kind in _ENDINGS:
             ident: str = event.id  # type: ignore[union-attr]
             if ident in self._known or kind is not ev.Released:
-                self._remember(ident, event.cause if isinstance(event, ev.Reclaimed) else _ENDINGS[kind])
+                self._remember(
+                    ident, event.cause if isinstance(event, ev.Reclaimed) else str(event.__struct_config__.tag)
+                )
             client = self._known.get(ident)
             if client is not None and client.asking is None:
                 del self._known[ident]
@@ -330,13 +332,7 @@ def _end(poll: asyncio.Future[None]) -> None:
         poll.set_result(None)
 
 
-_ENDINGS: dict[type, str] = {
-    ev.Released: "released",
-    ev.Reclaimed: "reclaimed",
-    ev.Cancelled: "cancelled",
-    ev.Expired: "expired",
-    ev.Dropped: "dropped",
-}
+_ENDINGS = frozenset((ev.Released, ev.Reclaimed, ev.Cancelled, ev.Expired, ev.Dropped))
 _ENDS = {
     "released": "it was released",
     "cancelled": "its ticket was taken out of the queue",
