@@ -27,7 +27,8 @@ def test_a_run_is_told_that_its_calls_wait_in_the_queue_or_are_in_flight(proxied
     def no_store() -> SlotGate:
         raise FleetgateError("the node is there, and is asked")
 
-    remote = NodeGate(discovery.socket_path(folder, f"sqlite://{folder}"), None, folder, open_direct=no_store)
+    path = discovery.socket_path(folder, f"sqlite://{folder}")
+    remote = NodeGate(path, None, folder, open_direct=no_store, start=None, tell=print, filed=True)
     with gate.begin(path=f"/l/{other}/fake/chat/completions"):
         gate.provider.wait_until(lambda stats: stats.active == 1, 60)
         assert direct.has_open_calls(other), "it is at the provider"

@@ -121,7 +121,7 @@ class Feed:
         self._hearers: list[Callable[[ev.Event], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._in_trouble = False
-        self.on_moved: Callable[[StoreMoved], None] = _nothing  # called when there is nothing left to read
+        self.on_moved: Callable[[StoreMoved], None] = lambda moved: None  # called when there is nothing left to read
 
     def __len__(self) -> int:
         return len(self._listeners)
@@ -221,7 +221,3 @@ def words(seq: int, at: int, event: ev.Event, moments: LogTimes) -> FeedEvent:
     return FeedEvent(
         seq, type, b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, type.encode(), msgspec.json.encode(document))
     )
-
-
-def _nothing(moved: StoreMoved) -> None:
-    pass

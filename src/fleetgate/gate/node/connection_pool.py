@@ -84,7 +84,7 @@ class ConnectionPool:
                 self._transactions.release()
             raise
         client.begun = begins
-        client.link = self._free.pop()[0] if self._free else ServerConnection(self._address, _nothing)
+        client.link = self._free.pop()[0] if self._free else ServerConnection(self._address, lambda: None)
 
     def leave(self, client: PoolClient) -> None:
         """It has gone: what it began and did not end is undone."""
@@ -130,7 +130,3 @@ def _ask(link: ServerConnection, call: protocol.Say) -> bytes:
             for result in results
         ]
     )
-
-
-def _nothing() -> None:
-    """A client has its own questions to ask of the store."""

@@ -42,7 +42,9 @@ class GroupCommit:
         self.busy = False  # a thread is at work on the log
         self.scheduled = False
         self.must_catch_up = False  # others have committed something: read it, even if there is nothing to decide
-        self.on_batch: Callable[[int], None] = _nothing  # called with the number of commands of each transaction
+        self.on_batch: Callable[[int], None] = lambda number: (
+            None
+        )  # called with the number of commands of each transaction
         self._replica = replica
         self._listener = listener
         self._durable = False
@@ -177,7 +179,3 @@ def _answer(readers: list[asyncio.Future[None]], error: BaseException | None) ->
         else:
             reader.set_exception(error)
             reader.exception()  # so that asyncio does not complain when the caller does not wait for it
-
-
-def _nothing(number: int) -> None:
-    pass

@@ -71,9 +71,9 @@ class NodeGate(BaseSlotGate):
         folder: str,
         *,
         open_direct: Callable[[], SlotGate],
-        start: Callable[[], None] | None = None,
-        tell: Callable[[str], None] | None = None,
-        filed: bool = True,
+        start: Callable[[], None] | None,
+        tell: Callable[[str], None],
+        filed: bool,
     ) -> None:
         self.direct: SlotGate | None = None  # once the node is given up
         self._address = ""
@@ -82,7 +82,7 @@ class NodeGate(BaseSlotGate):
         self._link = NodeLink(path)
         self._open_direct = open_direct
         self._start = start
-        self._tell = tell or _quiet
+        self._tell = tell
         self._offset_ms: int | None = None  # from the boot clock to the log's
         self._known: dict[str, Lease | None] = {}
         self._next_tick = 0.0
@@ -425,7 +425,3 @@ class NodeWaiter(BaseWaiter):
 
 def _mark(credential: cmd.Credential) -> tuple[str, str, str]:
     return credential.account, credential.digest, credential.identity
-
-
-def _quiet(text: str) -> None:
-    pass
