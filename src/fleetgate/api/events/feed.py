@@ -121,7 +121,7 @@ class Feed:
         self._hearers: list[Callable[[ev.Event], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._in_trouble = False
-        self.on_moved: Callable[[StoreMoved], None] = lambda moved: None  # called when there is nothing left to read
+        self.on_moved: Callable[[StoreMoved], None] = lambda _: None  # called when there is nothing left to read
 
     def __len__(self) -> int:
         return len(self._listeners)

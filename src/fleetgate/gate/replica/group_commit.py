@@ -42,9 +42,7 @@ class GroupCommit:
         self.busy = False  # a thread is at work on the log
         self.scheduled = False
         self.must_catch_up = False  # others have committed something: read it, even if there is nothing to decide
-        self.on_batch: Callable[[int], None] = lambda number: (
-            None
-        )  # called with the number of commands of each transaction
+        self.on_batch: Callable[[int], None] = lambda _: None  # called with the number of commands of each transaction
         self._replica = replica
         self._listener = listener
         self._durable = False
