@@ -24,7 +24,18 @@ _WORDS = (b'"error"', b'"response.failed"')
 class ResponseReader:
     """Reads one response. `encoding` is its Content-Encoding, `stream`: it is a stream of server-sent events."""
 
-    __slots__ = ("_blind", "_complete", "_decoder", "_kept", "_model", "_provider", "_stream", "_usage", "outcome")
+    __slots__ = (
+        "_blind",
+        "_complete",
+        "_decoder",
+        "_kept",
+        "_model",
+        "_provider",
+        "_skips",
+        "_stream",
+        "_usage",
+        "outcome",
+    )
 
     def __init__(self, provider: str, model: str, encoding: str = "", *, stream: bool = True) -> None:
         try:
@@ -36,6 +47,7 @@ class ResponseReader:
         self._model = model
         self._stream = stream
         self._usage = UsageReader(stream=stream)
+        self._skips = stream  # no event has begun and not ended: one without usage need not be kept
         self._kept = b""
         self._complete = False
         self.outcome: Outcome | None = None  # an error that came inside it
@@ -46,12 +58,14 @@ class ResponseReader:
             return
         if self._decoder is not None:
             piece = self._decoded(self._decoder, piece)
-        if not self._kept and piece.endswith(b"\n\n") and _WORDS[0] not in piece and _WORDS[1] not in piece:
-            # Whole events, and none of them an error: almost always, and almost always without usage.
-            if b'"usage' in piece or self._usage.kept or not self._stream:
-                self._usage.feed(piece)
+        if not self._kept and piece.endswith(b"\n\n") and b'"error"' not in piece and b'"response.failed"' not in piece:
+            # Whole events, and none of them an error: almost always, and almost always without usage. Where OpenAI was
+            # asked for it, all events but the last have a null there.
+            if self._skips and (b'"usage' not in piece or (b'"usage":null' in piece and piece.count(b'"usage') == 1)):
+                return
+            self._read_usage(piece)
             return
-        self._usage.feed(piece)
+        self._read_usage(piece)
         if self.outcome is not None:
             return
         data = self._kept + piece if self._kept else piece
@@ -77,6 +91,10 @@ class ResponseReader:
         if found is None and self.outcome is not None and not self._stream:
             return UNUSED  # an error with the status of a success
         return found
+
+    def _read_usage(self, piece: bytes) -> None:
+        self._usage.feed(piece)
+        self._skips = self._stream and not self._usage.kept
 
     def _decoded(self, decoder: Decoder, piece: bytes) -> bytes:
         """The decoded piece; empty once the stream cannot be decoded any more."""

@@ -22,7 +22,6 @@ MOST_BODY = 1 << 20  # bytes of a body, or of an event, that are kept whole
 TAIL = 64 * 1024  # bytes that are kept of a larger one
 _MOST_COUNT = 1 << 40  # tokens: a number above this is not a count
 _WORD = b'"usage'  # also the start of "usageMetadata"
-_NO_USAGE = b'"usage":null'  # OpenAI has this in all events but the last, if it has been asked for usage
 _OBJECT = re.compile(rb'(?<!\\)"usage(?:Metadata)?"\s*:\s*(?=\{)')
 
 
@@ -54,7 +53,7 @@ class UsageReader:
             self.kept, self._size, self._cut = [], 0, False
             if _WORD in events:
                 self._read_events(events, cut)
-        elif piece.count(_WORD, 0, end) != piece.count(_NO_USAGE, 0, end):
+        elif piece.find(_WORD, 0, end) >= 0:
             self._read_events(piece[:end], False)
         if end < len(piece):
             self._keep(piece[end:])
