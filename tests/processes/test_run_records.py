@@ -166,6 +166,11 @@ def test_u2_of_a_command_that_is_no_agent_nothing_is_known(agents: Agents):
     assert event.usage is None or event.usage.source == ESTIMATE
 
 
+def test_v3_an_agent_that_cannot_be_started_used_nothing_which_is_known(agents: Agents):
+    assert agents.fleet.done("-m", OPUS, "--", "./there-is-no-such-agent").code == 127
+    assert [event.usage for event in agents.released] == [Usage(source=RECORD)]
+
+
 def test_u2_an_agent_that_is_killed_counts_what_its_session_file_had_by_then(agents: Agents):
     fleet = agents.fleet
     (fleet.folder / "stay").touch()

@@ -34,7 +34,14 @@ from fleetgate.gate.providers.usage_questions import UsageQuestions, UsageSource
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import Decided, Replica, Side
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
-from fleetgate.gate.slots.slot_gate import QueuedTicket, TicketWait, load_file, unapplied_caps, with_own_host_cap
+from fleetgate.gate.slots.slot_gate import (
+    UNUSED,
+    QueuedTicket,
+    TicketWait,
+    load_file,
+    unapplied_caps,
+    with_own_host_cap,
+)
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.gate.wakeup.other_hosts import Wake
 from fleetgate.log.protocol import Log, LogReplaced, StoreMoved
@@ -258,7 +265,7 @@ class DirectGate:
         state = self.replica.catch_up()
         lease = state.leases.get(ident)
         if lease is not None and lease.claimed:
-            release = [cmd.Release(ident, outcome)]
+            release = [cmd.Release(ident, outcome, usage=UNUSED)]
             if lease.lives_with != self.me:
                 self.decide(release)
             else:

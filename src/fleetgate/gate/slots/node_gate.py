@@ -21,7 +21,15 @@ from fleetgate.gate.node.client import ANSWER_S, NodeGone, NodeLink, NodeSilent
 from fleetgate.gate.providers.usage_questions import UsageQuestions, Wanted
 from fleetgate.gate.slots.base_gate import BaseSlotGate
 from fleetgate.gate.slots.base_waiter import BaseWaiter
-from fleetgate.gate.slots.slot_gate import Left, QueuedTicket, SlotGate, TicketWait, load_file, with_own_host_cap
+from fleetgate.gate.slots.slot_gate import (
+    UNUSED,
+    Left,
+    QueuedTicket,
+    SlotGate,
+    TicketWait,
+    load_file,
+    with_own_host_cap,
+)
 from fleetgate.log.clock import boot_ms
 from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import StoreError, StoreMoved
@@ -246,7 +254,7 @@ class NodeGate(BaseSlotGate):
         """Give up what an id stands for by now. Not worth a long wait: what is left ends with this process."""
         lease = self._ask(protocol.About(lease=ident), LEAVE_S).lease
         held = lease is not None and lease.claimed
-        end: cmd.Command = cmd.Release(ident, outcome) if held else cmd.Cancel(ident)
+        end: cmd.Command = cmd.Release(ident, outcome, usage=UNUSED) if held else cmd.Cancel(ident)
         patience_s = ANSWER_S if lease is not None and lease.lives_with != self.me else LEAVE_S
         self._ask(protocol.Decide([end]), patience_s)
 

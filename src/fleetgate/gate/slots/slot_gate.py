@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from fleetgate.core import commands as cmd
+from fleetgate.core.usage import RECORD, Usage
 
 if TYPE_CHECKING:
     from fleetgate.config.file import Loaded
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from fleetgate.gate.replica.replica import Decided
     from fleetgate.gate.wakeup.mailbox import Mailbox
     from fleetgate.log.protocol import SideWrite
+
+
+UNUSED = Usage(source=RECORD)  # the usage of an agent that never ran
 
 
 class Left(NamedTuple):

@@ -18,13 +18,13 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import BadRequest, FleetgateError
-from fleetgate.core.usage import RECORD, Usage
 from fleetgate.core.views.budget_views import budgets_stopping
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.providers.credentials import HeldCredential
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.slots.slot_gate import UNUSED
 from fleetgate.jobs import job_record, job_store, state_machine
 from fleetgate.jobs.job_owner import Owners
 from fleetgate.jobs.job_record import WISHES, Job, JobSpec
@@ -270,7 +270,7 @@ class Attempt:
 
     def _cannot(self, code: int, why: str) -> None:
         release = cmd.Release(self.id, "local_error", exit_code=code, evidence=why, holder=self._gate.me)
-        release.usage = Usage(source=RECORD)  # it did not start
+        release.usage = UNUSED
         self.settle(release, AttemptEnd("local_error", why, code, hopeless=True), [])
 
     def _ends_in_s(self) -> float | None:
