@@ -1,6 +1,6 @@
-"""The ordered log: what happened, one commit after another, and the stores that keep it.
+"""The ordered log: a sequence of commits, and the stores that keep it.
 
-`protocol.py` says what a log is. `memory.py`, `sqlite/` and `postgres/` are logs; the suite in `tests/contract/`
+`protocol.py` defines what a log is. `memory.py`, `sqlite/` and `postgres/` are logs; the suite in `tests/contract/`
 holds for each of them. A store's implementation is imported when it is opened, and not before.
 """
 

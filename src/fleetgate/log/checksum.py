@@ -1,7 +1,7 @@
-"""Checksums, so that a flipped byte is noticed and named: of each commit, and of each value beside the log.
+"""Checksums of each commit and of each value beside the log, to detect and report a flipped byte.
 
-A commit's is part of its id, `<random>-<checksum>`: every store has it, also one that was copied from another, and
-tables need no change. Commits that were made before have an id without one, and are taken as they are.
+A commit's checksum is part of its ID, `<random>-<checksum>`: every store has it, even one that was copied from another,
+and tables need no change. Older commits have an ID without a checksum, and are accepted unchecked.
 """
 
 from __future__ import annotations

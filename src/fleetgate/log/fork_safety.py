@@ -1,9 +1,9 @@
-"""What a forked child must not share with its parent.
+"""Clean-up in forked children: locks and connections that a child must not share with its parent.
 
 A file lock belongs to the open file, and a forked child has the same open file: the lock stays taken until both have
-let go of it. A connection that a child keeps open looks alive to the other side after the parent is gone. So whatever
-holds something of that kind registers here, and is told in every forked child to let go of its copy: nothing is written
-or said to the other side, which still talks to the parent.
+let go of it. A connection that a child keeps open looks alive to the other side after the parent is gone. So the owner
+of a lock or a connection registers here, and releases its copy in every forked child. Nothing is sent to the other
+side, which still talks to the parent.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A log is a sequence of commits. A commit has a dense number, a random id and a dense run of events. A
 process that decides holds the write lock from before it reads the last commit until its own is in; so decisions are
-made one after another, whichever process makes them.
+made one after another, across all processes.
 
 The random id is how a replaced log is noticed: a process remembers the id at its own last commit, and if the
 log has another id there, it is not the log this process knows (a restored backup, a failover). Every read
@@ -182,7 +182,7 @@ class Log(Protocol):
         """Wait for the write lock, first come first served."""
 
     def unlock(self) -> None:
-        """Let go of the write lock, if it is held; a transaction under way is rolled back."""
+        """Release the write lock, if it is held; an open transaction is rolled back."""
 
     def lock_owner(self) -> int | None:
         """The pid that seems to hold the write lock, for messages about a wait that lasts.
@@ -237,7 +237,7 @@ class Log(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of everything; what was not committed never happened. Closing twice is fine."""
+        """Release everything; an open transaction is rolled back. Closing twice is harmless."""
 
 
 class SharedLog(Log, Protocol):

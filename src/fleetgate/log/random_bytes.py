@@ -1,7 +1,7 @@
 """Random bytes for ids. Asking the system costs more than the id: a process asks for many at once.
 
-Whatever is left over is forgotten when the process forks: parent and child must not give out the same. Not for
-secrets, which are taken from the system one by one.
+The rest is dropped when the process forks, because parent and child must not use the same bytes. Not for secrets,
+which are read from the system one by one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Making a store's folders and files, with the owner and the rights that the folder asks for.
+"""Creation of a store's folders and files, with the owner and permissions that fit the folder.
 
-A folder that Fleetgate makes is private. A folder that is writable for its group is shared by that group, so its
-files are too. What root makes in another user's folder belongs to that user, who could not use it otherwise.
+A folder that Fleetgate creates is private. A folder that its group may write to is shared by that group, and so are its
+files. A file that root creates in another user's folder belongs to that user, who could not use it otherwise.
 """
 
 from __future__ import annotations

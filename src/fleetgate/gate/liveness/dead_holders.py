@@ -14,9 +14,9 @@ def _certainly(process: str) -> bool:
 
 
 def lost(state: State, judge: Callable[[str], bool] = _certainly) -> cmd.Lost | None:
-    """The processes in the books that are gone; None when all live or cannot be judged from here.
+    """The holders that are gone; None if all are alive or cannot be judged from here.
 
-    Not an agent whose wrapper lives: that one is about to say how the agent ended, and only it can.
+    An agent whose wrapper is alive is left out: only the wrapper can say how the agent ended, and it will.
     """
     judged: dict[str, bool] = {}
 
@@ -40,6 +40,6 @@ def lost(state: State, judge: Callable[[str], bool] = _certainly) -> cmd.Lost | 
 
 
 def _speaks(process: str) -> bool:
-    """Whether a process lives and is not stopped."""
+    """Whether a process is alive and not stopped."""
     pid = process_identity.local_pid(process)
     return pid is not None and process_identity.is_gone(process) is False and not process_identity.is_stopped(pid)

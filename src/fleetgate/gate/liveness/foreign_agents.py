@@ -5,15 +5,15 @@ are processes of Fleetgate and all that runs under them, and all that runs under
 ticket (its holder, or the agent that runs under it). Processes of other users than the gate's are not looked at: they
 could pretend to be agents. A model is named as `fleetgate run` names it.
 
-A command line is something that anyone can make as long and as odd as they like, and Python's patterns take time that
-grows faster than the text. So of each argument only the start is matched, of each command line two thousand
-characters, and a census that takes too long in all stops, with what it has seen by then.
+Anyone can start a process with a long and odd command line, and the time of Python's patterns grows faster than the
+text. So only the start of each argument is matched, only two thousand characters of each command line, and a census
+that takes too long stops with what it has seen so far.
 
 Two steps, because they have different needs. `take` reads the command lines of the whole machine, a few
 milliseconds, and its answer is shared by all processes for about a second. `tally` sets that answer against
-the leases of this very moment, and asks of each candidate whether it still lives. So a cached look never makes
-an agent foreign whose lease is younger than the look, nor keeps a slot for one that has ended; provided that
-the leases are read *after* the look.
+the current leases, and checks of each candidate whether it is still alive. So a cached census never makes an agent
+foreign whose lease is younger than the census, and never keeps a slot for an agent that has ended, provided that
+the leases are read *after* the census.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Census(msgspec.Struct, array_like=True):
-    """What a look has seen, and what its cache file holds. It is valid only for the same patterns, users and place."""
+    """The result of a census, as in its cache file. It is valid only for the same patterns, users and place."""
 
     place: str
     patterns: list[str]
@@ -157,9 +157,7 @@ def find(
 
 
 def _argv_of(pid: int, argvs: Mapping[int, Sequence[str]]) -> Sequence[str]:
-    """Of an ancestor that is another user's, such as the `fleetgate run` of root above a `sudo`, it was not read
-    yet.
-    """
+    """The arguments of an ancestor. Those of another user (root's `fleetgate run` above a `sudo`) are read here."""
     return argvs[pid] if pid in argvs else process_identity.command_line(pid)
 
 
@@ -195,7 +193,7 @@ def command_lines(users: StoreUsers) -> dict[int, list[str]]:
 
 
 def _compile(patterns: Sequence[str]) -> tuple[list[re.Pattern[str]], re.Pattern[str]]:
-    import re  # only those who have a census pay for it
+    import re  # only a gate with a census pays for this import
 
     return [re.compile(pattern) for pattern in patterns], re.compile(_REQUEST)
 
@@ -241,7 +239,7 @@ def _ancestors(pid: int, parent_of: Callable[[int], int]) -> tuple[int, ...]:
 
 
 def _place() -> str:
-    """Whose view of processes this is: user (some see only their own), boot and pid namespace."""
+    """The view of processes from here: user (some see only their own), boot and pid namespace."""
     _, boot, pidns, _, _ = process_identity.this_process().split("|")
     return f"{os.geteuid()}|{boot}|{pidns}"
 
@@ -254,7 +252,7 @@ def _load(path: str) -> Census | None:
 
 
 def _save(path: str, cached: Census) -> None:
-    """Replace the cache in one step. Where that fails everybody looks for himself."""
+    """Replace the cache in one step. If that fails, every process takes its own census."""
     draft = f"{path}.{os.getpid()}-{get_ident()}"
     try:
         with open(draft, "wb") as file:

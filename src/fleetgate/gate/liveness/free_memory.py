@@ -1,8 +1,8 @@
 """How many more agents fit into memory (rule C7, `host = "auto"`).
 
-What is available is what the kernel says it could give without swapping, and in a container no more than is
-left under the limit of any cgroup above us. File cache that the kernel would drop counts as available: else
-a machine that has read a large repository looks full. Load average is never looked at.
+Available memory is what the kernel could give without swapping, and in a container no more than is left under the
+limit of any cgroup above this process. File cache that the kernel would drop counts as available: otherwise a machine
+that has read a large repository would look full. Load average is never used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FILES = {
 
 
 def room(reserve_bytes: int, per_agent_bytes: int) -> int | None:
-    """How many more agents fit beside the reserve; None where that cannot be known."""
+    """How many more agents fit beside the reserve; None if that is unknown."""
     free = available_bytes()
     return None if free is None else max(0, (free - reserve_bytes) // max(1, per_agent_bytes))
 
@@ -114,7 +114,7 @@ def _unescape(field: str) -> str:
 
 
 def _text(path: str) -> str:
-    """A file's text; nothing where there is no such file, or it cannot be read."""
+    """A file's text; nothing if there is no such file, or it cannot be read."""
     try:
         return os.fsdecode(read(path))
     except OSError:

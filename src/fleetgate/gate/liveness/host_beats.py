@@ -23,11 +23,11 @@ from fleetgate.log.host_beats import BEAT_S, GAP_MS
 from fleetgate.log.protocol import Log
 
 LOST_MS = int(BEAT_S * 4500)
-CUT_OFF_MS = int(BEAT_S * 3000)  # 30 s: an agent that is ended then is gone before another host calls it lost
+CUT_OFF_MS = int(BEAT_S * 3000)  # 30 s: an agent that is stopped then is gone before another host declares it lost
 
 
 class HostBeats:
-    """The beats of this site, and what is known of the others'."""
+    """The beats of this site, and what is known about those of other sites."""
 
     def __init__(self, log: Log, folder: str = "") -> None:
         self.site = process_identity.this_site()
@@ -64,13 +64,13 @@ class HostBeats:
             raise
 
     def leave_to_thread(self) -> None:
-        """From now on a thread does `look_up`; until it has, no host is called silent."""
+        """From now on a thread calls `look_up`; until it has done so, no host counts as silent."""
         self._silent = frozenset()
 
     def look_up(self, log: Log, state: State | None) -> None:
-        """By a thread, with a connection of its own, whatever others of this process wait for: beat, and see who does.
+        """Beat, and read the beats of other sites. Called by a thread with its own connection.
 
-        So that a loop that must not wait knows who is silent, until the next look. `state` may change meanwhile.
+        So a loop that must not wait knows which hosts are silent until the next look. `state` may change meanwhile.
         """
         self._log = log
         self._silent = frozenset()  # what was found before does not outlast a store that is away
@@ -89,11 +89,11 @@ class HostBeats:
                 self._heard_at = monotonic() - silence_ms / 1000
 
     def silent_ms(self) -> int:
-        """For how long the store cannot have heard of this site."""
+        """How long this site has been silent for the store."""
         return int((monotonic() - self._heard_at) * 1000)
 
     def lost(self, state: State) -> cmd.Lost | None:
-        """What there is to tell of processes in the books that are gone."""
+        """The command about holders that are gone, if there are any."""
         silent = self.silent(state) if self._silent is None else self._silent
         found = lost(state, lambda process: self.is_gone(process, silent))
         if found is not None and silent:
@@ -101,7 +101,7 @@ class HostBeats:
         return found
 
     def silent(self, state: State) -> frozenset[str]:
-        """The sites in the books that were silent for too long. One that was never heard of is given its time."""
+        """The sites of holders that were silent for too long. A site without any beat yet gets its time."""
         others = self._others(state)
         if not others:
             return frozenset()
@@ -126,7 +126,7 @@ class HostBeats:
         return any(site and site != self.site for site in _sites(state)) or bool(self._log.beats(GAP_MS))
 
     def _others(self, state: State) -> frozenset[str]:
-        """The sites that cannot be judged from here in any other way."""
+        """The sites that can be judged only by their beats."""
         others = {site for site in _sites(state) if site and site != self.site}
         if self._always:
             return frozenset(others)
@@ -135,7 +135,7 @@ class HostBeats:
 
 
 def still_lost(log: Log, told: cmd.Lost) -> cmd.Lost:
-    """What is left of it by now, under the lock: a host that was silent may have been heard of since."""
+    """The part of it that is still true, under the lock: a silent host may have sent a beat since."""
     known = log.beats(GAP_MS)
     back = {process for process in told.silent if known.get(process_identity.site_of(process), 0) < LOST_MS}
     if not back:
@@ -147,7 +147,7 @@ def still_lost(log: Log, told: cmd.Lost) -> cmd.Lost:
 
 
 def _sites(state: State) -> Iterable[str]:
-    """As they are now: another thread may be deciding."""
+    """The sites with tickets or leases now. A copy, because another thread may be deciding."""
     for lease in list(state.leases.values()):
         yield process_identity.site_of(lease.ticket.holder)
         yield process_identity.site_of(lease.lives_with)

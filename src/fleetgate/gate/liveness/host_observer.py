@@ -1,4 +1,4 @@
-"""What can be seen of this host: agents that were started without Fleetgate, and the memory that is left."""
+"""Observations of this host: agents that were started without Fleetgate, and free memory."""
 
 from __future__ import annotations
 

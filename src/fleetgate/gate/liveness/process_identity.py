@@ -1,15 +1,15 @@
-"""Which process is which, and is it gone?
+"""Process identity: a string that names one process for ever, and whether that process is gone.
 
 A process is one string, `host|boot|pidns|pid|start`. The boot id, the pid namespace, the pid and the raw start
 ticks together name one process and never another: a reused pid has other ticks, a restarted machine another
 boot id. The host's name is for people, and for telling a machine that was restarted from another machine.
 
-The rule: `is_gone` says True only of what is certainly gone, since its answer frees slots. A stopped process
-lives. What cannot be seen from here (another machine, another container, another user's processes under
-hidepid) is None: unknown.
+The rule: `is_gone` returns True only for a process that is certainly gone, because the answer frees slots. A stopped
+process is alive. For a process that cannot be seen from here (another machine, another container, another user's
+processes under hidepid) it returns None: unknown.
 
-Linux is read from /proc with bare system calls, as this is on the way of every `fleetgate run`. Elsewhere psutil
-is asked, and imported only then.
+On Linux this reads /proc with bare system calls, because every `fleetgate run` needs it. Elsewhere it uses psutil,
+which is imported only then.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def identify(pid: int) -> str | None:
 
 
 def is_gone(process: str) -> bool | None:
-    """True: certainly gone. False: it lives. None: it cannot be judged from here."""
+    """True: certainly gone. False: alive. None: it cannot be judged from here."""
     parts = process.split("|")
     if len(parts) != 5:
         return None
@@ -84,13 +84,13 @@ def is_gone(process: str) -> bool | None:
 
 
 def site_of(process: str) -> str:
-    """Where a process runs, as far as others can judge it: host, boot and pid namespace. "" for what names none."""
+    """The site of a process: host, boot and pid namespace. "" for an invalid string."""
     parts = process.split("|")
     return "|".join(parts[:3]) if len(parts) == 5 else ""
 
 
 def this_site() -> str:
-    """Where this process runs."""
+    """The site of this process."""
     _, host, boot, pidns, _ = _look_around()
     return f"{host}|{boot}|{pidns}"
 
@@ -214,7 +214,7 @@ def _look_around() -> tuple[int, str, str, str, bool]:
 
 
 def _names() -> tuple[str, str]:
-    """This machine's name and boot. One that FLEETGATE_HOST names is a host of its own, whatever it runs on."""
+    """This machine's name and boot. FLEETGATE_HOST names a separate host, whatever machine it runs on."""
     boot = boot_id().replace("-", "").lower()[:12]
     given = "".join(char for char in os.environ.get("FLEETGATE_HOST", "")[:200] if char.isprintable()).strip()
     if given:
@@ -249,7 +249,7 @@ def _start(pid: int) -> str | None:
     try:
         fields = _stat(pid)
     except (FileNotFoundError, ProcessLookupError):
-        return _by_signal(pid)  # hidepid hides the living, too
+        return _by_signal(pid)  # hidepid hides live processes, too
     except (OSError, ValueError):
         return ""
     # A leader that has exited is a zombie for as long as other threads of the process run: they are counted.

@@ -1,4 +1,4 @@
-"""Turns among the processes of a host: something that one of them does every second or so, and not all.
+"""Turns among the processes of a host: work that one of them does every second or so.
 
 The turn goes to the first process that finds that no other has taken it for that long. It is not bound to the head of
 the queue: that process may be stopped, and does not know that it is the head while the queue moves fast.
@@ -13,7 +13,7 @@ _EVERY_S = 0.9  # a little less than the waiters' poll, or one that waits alone 
 
 
 class Turns:
-    """One kind of turn. The age of a file tells when it was last taken; without a path no other process is there."""
+    """One kind of turn. The age of a file says when it was last taken; without a path there are no other processes."""
 
     def __init__(self, path: str, every_s: float = _EVERY_S) -> None:
         self._path = path
@@ -34,7 +34,7 @@ class Turns:
         return True
 
     def give_back(self) -> None:
-        """What was to be done failed: another process may try."""
+        """The work failed: another process may try."""
         try:
             os.utime(self._path, (0, 0))
         except OSError:

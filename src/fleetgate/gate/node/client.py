@@ -1,6 +1,7 @@
-"""Questions to the node of this host, over its Unix socket, and what silence means.
+"""Questions to the node of this host over its Unix socket, and what its silence means.
 
-One that does not answer may wait for the store, or be stopped: after a while it is asked something that needs no store.
+A node that does not answer may be waiting for the store, or may be stopped. After a while it is asked a question that
+needs no store.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ import msgspec
 from fleetgate.gate.node import discovery, protocol
 from fleetgate.log import fork_safety
 
-ANSWER_S = 5.0  # a node that says nothing for so long is stopped, or waits for one who is
-PROBE_S = 3.0  # after so long without an answer it is looked whether the node lives at all
-LIVES_S = 2.0  # one that does says so within this
+ANSWER_S = 5.0  # a node that is silent for this long is stopped, or waits for a stopped process
+PROBE_S = 3.0  # after this long without an answer, check whether the node is alive at all
+LIVES_S = 2.0  # a live node answers that within this time
 
 _decode = msgspec.json.Decoder(protocol.Answer).decode
 
 
 class NodeGone(Exception):
-    """There is no node that answers; the sentence says why."""
+    """No node answers; the message says why."""
 
 
 class NodeSilent(NodeGone):
-    """It is there, and has said nothing for too long: asking it again would take as long again."""
+    """The node is alive and was silent for too long: asking again would take as long again."""
 
 
 class NodeStopped(NodeSilent):
-    """It does not even say that it is there: what was asked may still be done when it goes on."""
+    """The node does not even say that it is alive: it may still do what was asked when it continues."""
 
 
 class NodeLink:
@@ -38,7 +39,7 @@ class NodeLink:
     def __init__(self, path: str, sock: _socket.socket | None = None) -> None:
         self.path = path
         self._sock = sock
-        self._asked: _socket.socket | None = None  # the one that an answer is awaited on
+        self._asked: _socket.socket | None = None  # the connection on which an answer is expected
         fork_safety.on_fork(self, NodeLink._leave)
 
     def ask(self, call: protocol.Call, within_s: float = ANSWER_S) -> protocol.Answer:
@@ -51,7 +52,7 @@ class NodeLink:
         except NodeGone:
             if not kept:
                 raise
-        return self.ask_once(call, within_s)  # what was left open may be a dead node's
+        return self.ask_once(call, within_s)  # an old connection may belong to a dead node
 
     def ask_once(self, call: protocol.Call, within_s: float, *, probes: bool = True) -> protocol.Answer:
         sock = self._sock or discovery.connect(self.path)
@@ -82,7 +83,7 @@ class NodeLink:
         return answer
 
     def _await(self, sock: _socket.socket, within_s: float) -> None:
-        """Until an answer begins. It may take its time, as long as the node is there: it may wait for the store."""
+        """Wait until an answer begins. It may take long while the node is alive, which may be waiting for the store."""
         until = monotonic() + within_s
         while True:
             sock.settimeout(max(min(PROBE_S, until - monotonic()), 0.01))
@@ -99,14 +100,14 @@ class NodeLink:
         sock.settimeout(within_s)
 
     def _lives(self) -> bool:
-        """Whether it answers what needs no store."""
+        """Whether the node answers a question that needs no store."""
         other = NodeLink(self.path)
         try:
             other.ask_once(protocol.About(beat=True), LIVES_S, probes=False)
         except NodeSilent:
             return False
         except NodeGone:
-            pass  # it says something; or it has ended, and we hear of that
+            pass  # it answers, or it has ended and the connection is closed
         finally:
             other.close()
         return True

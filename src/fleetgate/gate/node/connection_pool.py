@@ -1,8 +1,8 @@
 """A pool of a node's connections to the database, used by commands and workers of its host for a transaction each.
 
-What asks for a slot tells the node what it wants, and the node decides (gate/node/node.py). What does anything else (a
-listing, a cap, a job) decides itself, as ever, and only its round trips go through the node: a hundred hands of a
-worker are no hundred connections. This is what a pooler in transaction mode does, and the log works behind one.
+A process that requests a slot lets the node decide (gate/node/node.py). Every other process (a listing, a cap, a job)
+decides itself, and only its round trips go through the node: the hundred processes of a worker do not need a hundred
+connections. A pooler in transaction mode does the same, and the log works behind one.
 
 The rule: a connection with an open transaction belongs to one client until the transaction is over, or the client has
 left or has been silent for longer than the server itself allows.
@@ -22,7 +22,7 @@ from fleetgate.log.postgres.sql import IDLE_MS
 from fleetgate.log.postgres.url import Address, parse
 
 MOST = 4  # connections
-SILENT_S = IDLE_MS / 1000 + 0.5  # in a transaction: the server has ended it by then
+SILENT_S = IDLE_MS / 1000 + 0.5  # in a transaction: the server has ended it by this time
 _IDLE_S = 30.0
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -49,7 +49,7 @@ class ConnectionPool:
         self._threads = ThreadPoolExecutor(MOST, thread_name_prefix="connection-pool")
 
     async def say(self, client: PoolClient, call: protocol.Say, answer: protocol.Answer) -> None:
-        """One round trip. Raises StoreError where there is no server."""
+        """One round trip. Raises StoreError if there is no server."""
         if call.bound and client.link is None:
             answer.lost = "its transaction is over"
             return
@@ -87,7 +87,7 @@ class ConnectionPool:
         client.link = self._free.pop()[0] if self._free else ServerConnection(self._address, lambda: None)
 
     def leave(self, client: PoolClient) -> None:
-        """It has gone: what it began and did not end is undone."""
+        """The client has left: roll back its open transaction."""
         if client.link is not None:
             client.link.drop()
             self._put_back(client)
@@ -101,7 +101,7 @@ class ConnectionPool:
         self._free.append((link, monotonic()))
 
     def tidy(self) -> None:
-        """Now and then: close connections that were not used for a while."""
+        """Close connections that were not used for a while; called now and then."""
         kept = [(link, since) for link, since in self._free if monotonic() - since < _IDLE_S]
         for link, since in self._free:
             if monotonic() - since >= _IDLE_S:

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from fleetgate.log.protocol import StoreError
 
 SUFFIX = ".node"
-START_S = 10.0  # for a node that was started to answer
+START_S = 10.0  # until a node that was started answers
 _AGAIN_S = 0.01
 _HOLD_TRIES = 10
-_START_AGAIN_S = 2.0  # many notice at once that there is none: one starts it
-_COMES_S = 4.0  # what a node needs to begin, on a machine that is busy
+_START_AGAIN_S = 2.0  # many processes notice at once that there is no node: one starts it
+_COMES_S = 4.0  # the time that a node needs to start on a busy machine
 _OURS = frozenset({"FLEETGATE_LEASE", "FLEETGATE_MODEL", "FLEETGATE_PROJECT"})  # of one run, and not of the node
 
 
 def socket_path(folder: str, url: str) -> str:
-    """The socket of this host's node for a store. OSError where there can be none."""
+    """The socket of this host's node for a store. OSError if there cannot be one."""
     return f"{mailbox.runtime_folder(folder)}/{socket_name(url)}"
 
 
@@ -60,9 +60,9 @@ def connect(path: str) -> _socket.socket | None:
 
 
 def _is_trusted(sock: _socket.socket, path: str) -> bool:
-    """Whether the node is this user's, root's, or that of the owner of the state folder.
+    """Whether the node runs as this user, as root, or as the owner of the state folder.
 
-    In a folder that a group shares any member can listen here, and would decide for all the others.
+    In a folder that a group shares, any member could listen here and would decide for all the others.
     """
     uid = peer_uid(sock)
     if uid in (None, os.geteuid(), 0):
@@ -72,7 +72,7 @@ def _is_trusted(sock: _socket.socket, path: str) -> bool:
 
 
 def peer_uid(sock: _socket.socket) -> int | None:
-    """The user at the other end; None where the system does not tell."""
+    """The user at the other end; None if the system does not say."""
     option = getattr(_socket, "SO_PEERCRED", None)
     return None if option is None else unpack("3i", sock.getsockopt(_socket.SOL_SOCKET, option, 12))[1]
 
@@ -84,7 +84,7 @@ def is_held(path: str) -> bool:
     except OSError:
         return False
     try:
-        flock(fd, LOCK_SH | LOCK_NB)  # many may look at once, and must not take each other for a node
+        flock(fd, LOCK_SH | LOCK_NB)  # many processes may look at once, and must not mistake each other for a node
         return False
     except BlockingIOError:
         return True
@@ -93,7 +93,7 @@ def is_held(path: str) -> bool:
 
 
 def hold(path: str) -> int | None:
-    """Be the node: the lock's file, to be kept open; None when another is."""
+    """Become the node: the lock file, to be kept open; None if another process is the node."""
     from fleetgate.log.store_files import make_file
 
     fd = make_file(f"{path}.lock", exclusive=False)
@@ -108,12 +108,12 @@ def hold(path: str) -> int | None:
 
 
 def write_end_reason(path: str, why: StoreError) -> None:
-    """Write down why there will be no node, for the processes that wait for one."""
+    """Store why there will be no node, for the processes that are waiting for one."""
     _write(f"{path}.why", f"{type(why).__name__}\n{why}")
 
 
 def read_end_reason(path: str, since: float) -> FleetgateError | None:
-    """Why a node has ended since then (wall time); None when it has written nothing down."""
+    """Why a node has ended since then (wall time); None if it has stored nothing."""
     try:
         with open(f"{path}.why", encoding="utf-8", errors="replace") as file:
             if os.fstat(file.fileno()).st_mtime < since:
@@ -153,7 +153,8 @@ def _write(path: str, text: str) -> None:
 def start(folder: str) -> None:
     """Start a node for the store of our environment, in the background, writing to node.log.
 
-    Not if another process has just done so. Two that are started at once do no harm: the second ends at the lock.
+    Does nothing if another process has just done so. Two nodes that start at once do no harm: the second one exits
+    at the lock.
     """
     if not _starting(folder).take():
         return
@@ -169,7 +170,7 @@ def start(folder: str) -> None:
 
 
 def ended(folder: str) -> None:
-    """The node has ended: any process may start another at once."""
+    """Record that the node has ended: any process may start another one at once."""
     _starting(folder).give_back()
 
 
@@ -180,7 +181,7 @@ def _starting(folder: str) -> Turns:
 
 
 def _spawn(argv: list[str], out: int) -> None:
-    """Start a process in the background: it is not waited for, and does not end with a terminal."""
+    """Start a process in the background, which continues when this process or its terminal is closed."""
     import subprocess
 
     env = {name: value for name, value in os.environ.items() if name not in _OURS}
@@ -189,12 +190,12 @@ def _spawn(argv: list[str], out: int) -> None:
 
 
 def await_node(path: str, within_s: float = START_S) -> _socket.socket | None:
-    """A connection, as soon as there is one."""
+    """A connection to the node, as soon as it answers."""
     began, came = monotonic(), False
     while (sock := connect(path)) is None and (waited_s := monotonic() - began) < within_s:
         held = is_held(path)
         if not held and (came or waited_s > _COMES_S):
-            break  # it has ended: node.log says why
+            break  # the node has ended: node.log says why
         came = came or held
         sleep(_AGAIN_S)
     return sock

@@ -44,7 +44,7 @@ from fleetgate.gate.wakeup.other_hosts import ALL, mark, message_of
 T = TypeVar("T")
 
 LOOK_S = 1.0
-_OTHER_HOSTS_EVERY = 5  # checks: this often also for other hosts
+_OTHER_HOSTS_EVERY = 5  # how often the checks run for other hosts, too
 _VIEWS_S = 0.25  # maximum age of the positions that are shown
 
 _encode = msgspec.json.Encoder().encode
@@ -62,13 +62,13 @@ class Node:
         self._entering: dict[str, asyncio.Future[Decided]] = {}
         self._views: dict[str, TicketView] = {}
         self._views_until = 0.0
-        self._addresses: dict[str, str] = {}  # of the waiting processes of this host, by their marks
+        self._addresses: dict[str, str] = {}  # waiting processes of this host, by their marks
         self._ours: dict[str, Lease] = {}  # of this host, as they were last seen
 
-    # What is asked over the socket.
+    # Questions over the socket.
 
     async def answer(self, call: protocol.Call) -> protocol.Answer:
-        """Raises what the client did wrong, or what is wrong with the store."""
+        """Answer a question. Raises the client's mistake, or the problem of the store."""
         answer = protocol.Answer()
         if isinstance(call, protocol.Enter):
             await self._enter(call, answer)
@@ -86,7 +86,7 @@ class Node:
         return answer
 
     async def _enter(self, call: protocol.Enter, answer: protocol.Answer) -> None:
-        """As DirectGate.acquire: dead holders and the like are looked for first."""
+        """Like DirectGate.acquire: it first looks for dead holders and other changes of the host."""
         state = await self._core.read_state()
         if not call.told:
             newer = call.file_modified > state.file_modified
@@ -142,7 +142,7 @@ class Node:
         return self._core.commits.post(command, durable=durable)
 
     async def _claim_for(self, ident: str, answer: protocol.Answer) -> bool:
-        """Claim for a process that its grant has woken; whether it has it now."""
+        """Claim the grant of a process that was woken for it; whether it has the lease now."""
         decided = await self._core.commits.post(cmd.Claim(ident))
         lease = self._ours.get(ident)
         if lease is None or not any(type(event) is ev.Claimed for event in decided.events):
@@ -171,7 +171,7 @@ class Node:
             answer.left = why_left(told)
 
     def _view(self, state: State, ident: str) -> TicketView | None:
-        """The position of a ticket. All are worked out together: one costs as much as a thousand."""
+        """The position of a ticket. All positions are computed together: one costs as much as a thousand."""
         began = self._core.loop.time()
         if ident not in self._views or began >= self._views_until:
             now = self._core.now()
@@ -206,7 +206,7 @@ class Node:
             answer.questions = [(pool.kind, pool.id, pool.account) for pool in wanted]
 
     async def _alone(self, work: Callable[[], T]) -> T:
-        """Do something with the log that shares no transaction, in a thread."""
+        """Run something on the log in a thread, outside any shared transaction."""
         while self._core.commits.busy:
             await self._core.read_state()
         future: asyncio.Future[T] = self._core.loop.create_future()
@@ -224,10 +224,10 @@ class Node:
         self._core.commits.run_in_thread(work, done)
         return await future
 
-    # What it does for its host without being asked.
+    # Work for its host that no process asks for.
 
     def serves_anybody(self) -> bool:
-        """Whether any ticket or lease of this host is in the books."""
+        """Whether this host has any ticket or lease."""
         if self._core.commits.busy or self._core.commits.batch or self._core.replica.loaded is None:
             return any(map(is_ours, self._ours.values()))  # as far as is known: the store may be away
         state = self._core.replica.state
@@ -236,7 +236,7 @@ class Node:
         return any(process_identity.site_of(process) == self.site for process in state.ticket_index.processes)
 
     def on_commit(self, seen: Sequence[ev.Event], made: Sequence[ev.Event]) -> None:
-        """An agent that was called lost while its host was cut off is counted again."""
+        """Count agents again that were declared lost while this host was cut off."""
         core = self._core
         for event in (*seen, *made):
             if isinstance(event, ev.Granted | ev.Claimed):
@@ -276,7 +276,7 @@ class Node:
         self._addresses = {mark(self._core.host, address): address for address in addresses}
 
     def on_notifications(self, notices: Sequence[str]) -> None:
-        """Other hosts have decided something for processes that wait here: wake them."""
+        """Wake the processes of this host for which other hosts have decided something."""
         for notice in notices:
             if notice == ALL:
                 for address in self._addresses.values():
@@ -286,13 +286,13 @@ class Node:
                     mailbox.send(self._addresses[word[1:]], message_of(word))
 
     def acts_for(self, ticket: Ticket) -> bool:
-        """Deadlines are ours when the first to act on them is a process of this host; else we are the backup."""
+        """Whether a process of this host acts first on a deadline; otherwise this node is the backup."""
         return process_identity.site_of(ticket.holder) == self.site
 
     async def look_after_host(self) -> None:
-        """Run the checks once a second while this host has tickets or leases; less often while only others have.
+        """Run the checks once a second while this host has tickets or leases; less often while only other hosts have.
 
-        A host that is gone as a whole has no process left that could say so.
+        A host that is gone has no process left that could report it, so the others do.
         """
         looks = 0
         while True:

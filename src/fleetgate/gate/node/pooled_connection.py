@@ -1,7 +1,7 @@
-"""A connection to the database by way of the node of this host (gate/node/connection_pool.py), or else one of our own.
+"""A connection to the database through the node of this host (gate/node/connection_pool.py), or a direct one.
 
-For the log it is a connection like any other: `ConnectionLost` when it is gone, whether the node is or the server. The
-node is tried each time that one is made; where none answers it is made to the server directly.
+For the log it is a connection like any other: `ConnectionLost` means that it is gone, because of the node or the
+server. Each new connection tries the node first; if no node answers, it goes to the server directly.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from fleetgate.log.protocol import StoreError
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
-GREETING_S = 6.0  # a node that says nothing for so long is done without; it tries 5 s for the server
+GREETING_S = 6.0  # a node that is silent for this long is bypassed; it tries 5 s for the server
 _WITHOUT_S = 60.0
 _START_AGAIN_S = 15.0
 _LOOK_S = 5.0
-ANSWER_S = 60.0  # later on it may have to wait for the lock, or the server
+ANSWER_S = 60.0  # later it may have to wait for the lock or the server
 
 
 class Result(Struct, array_like=True, frozen=True):
-    """What one statement came to: the part of a PGresult that the log uses."""
+    """The result of one statement: the part of a PGresult that the log uses."""
 
     command_status: bytes | None
     rows: list[list[bytes | None]]
@@ -49,7 +49,7 @@ _decode = msgspec.msgpack.Decoder(list[Result]).decode
 
 
 class PooledConnection(ServerConnection):
-    """`start` starts a node where none runs; without it, that is left to others."""
+    """A connection through the node. `start` starts a node if none is running; without it, other processes do that."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class PooledConnection(ServerConnection):
         self._open_there = False  # a transaction
         self._without_until = 0.0  # the node does not answer, or not in our language
         self._start_at = 0.0  # when one may be started again
-        self._look_at = 0.0  # for one, while we are connected directly
+        self._look_at = 0.0  # how often to look for one while connected directly
 
     @property
     def alive(self) -> bool:
@@ -82,7 +82,7 @@ class PooledConnection(ServerConnection):
         return self._node is not None
 
     def connect(self) -> None:
-        """If need be; and back to the node, once there is one again: connections are dear."""
+        """Connect if necessary, and return to the node once there is one again: connections are scarce."""
         if super().alive and not super().in_transaction and monotonic() > max(self._look_at, self._without_until):
             self._look_at = monotonic() + _LOOK_S
             if discovery.is_held(self._path):
@@ -153,7 +153,7 @@ class PooledConnection(ServerConnection):
         except ConnectionLost:
             if self._without_until == before:
                 raise
-            super()._try()  # the node was of no use: at once without it
+            super()._try()  # the node did not help: connect directly at once
 
     def _open(self) -> None:
         self._greeted = False
@@ -165,7 +165,7 @@ class PooledConnection(ServerConnection):
             super()._open()
 
     def _met(self) -> _socket.socket | None:
-        """A connection to the node, if there is one, or can be."""
+        """A connection to the node, if there is one or one can be started."""
         sock = discovery.connect(self._path)
         if sock is None and self._start is not None and monotonic() >= self._start_at:
             if not discovery.is_held(self._path):
@@ -177,7 +177,7 @@ class PooledConnection(ServerConnection):
 
 
 def open_pooled(url: str, path: str, *, start: Callable[[], None] | None = None) -> PostgresLog:
-    """The log of a PostgreSQL store, through the node that is met at this path if there is one."""
+    """The log of a PostgreSQL store, through the node at this path if there is one."""
 
     def link(address: Address, greet: Callable[[], None]) -> PooledConnection:
         return PooledConnection(address, greet, path=path, start=start)

@@ -1,10 +1,10 @@
-"""What is said over a node's socket: one frame asks, one answers (docs/node.md).
+"""The messages on a node's socket: one frame is a question, one is its answer (docs/node.md).
 
-A frame is four bytes of length and JSON. Each question carries the version of this protocol; a node that does not
-speak it answers with a sentence, and the client does without. Nothing is pushed: who waits in the queue is woken by a
-datagram as ever, and asks then.
+A frame is four bytes of length, then JSON. Each question carries the version of this protocol. A node that does not
+know the version answers with an error, and the client uses the store directly. Nothing is pushed: a waiting process is
+woken by a datagram, and asks then.
 
-Every command that a client sends can be sent again: what a request or lease is to become is known by its id.
+Every command can be sent again: each request and each lease is known by its ID, so nothing is done twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD = 4
 
 
 class Enter(Struct, tag="enter", omit_defaults=True):
-    """Ask for a slot. `first` goes before it: what the client knows of its file and credentials."""
+    """Request a slot. `first` comes before it: the client's config file and credentials."""
 
     command: cmd.Acquire
     first: list[cmd.LoadFile | cmd.Credential] = []
@@ -38,16 +38,16 @@ class Enter(Struct, tag="enter", omit_defaults=True):
 
 
 class Decide(Struct, tag="decide", omit_defaults=True):
-    """Run commands in one transaction; `side` is written beside the log with it."""
+    """Run commands in one transaction; `side` is written beside the log in the same transaction."""
 
     commands: list[cmd.Command]
     durable: bool = False
     side: list[SideWrite] = []
-    wait: bool = True  # False: only if it can be done at once
+    wait: bool = True  # False: only if this is possible at once
 
 
 class Look(Struct, tag="look", omit_defaults=True):
-    """What has become of a request; a grant is claimed. `granted`: so its holder was told."""
+    """Look up a request; a grant is claimed. `granted`: its holder was told of a grant."""
 
     id: str
     granted: bool = False
@@ -62,12 +62,12 @@ class Side(Struct, tag="side", omit_defaults=True):
 
 
 class About(Struct, tag="about", omit_defaults=True):
-    """What a client wants to know of a lease, a model, or the provider's usage."""
+    """A question about a lease, a model, or the provider's usage."""
 
     lease: str = ""
     model: str = ""
     questions: bool = False
-    beat: bool = False  # for how long the store has not heard of this host; nothing else
+    beat: bool = False  # how long this host has been silent for the store; nothing else
 
 
 class Say(Struct, tag="say", omit_defaults=True):
@@ -95,14 +95,14 @@ class Wrong(Struct, omit_defaults=True):
 
 
 class CommandResult(Struct, omit_defaults=True):
-    """What became of one command; its events are decoded by who wants to see them."""
+    """The result of one command; its events are decoded only where they are needed."""
 
     events: msgspec.Raw = msgspec.Raw(b"[]")
     wrong: Wrong | None = None
 
 
 class Answer(Struct, omit_defaults=True):
-    """All answers in one: what does not apply is left out."""
+    """Any answer: fields that do not apply are left out."""
 
     now: int = 0  # the log's time
     wrong: Wrong | None = None
@@ -148,7 +148,7 @@ def frame(message: Struct) -> bytes:
 
 
 def length(head: bytes, longest: int = LONGEST) -> int:
-    """Of the frame that such four bytes begin; ValueError for what is none."""
+    """The length of the frame that starts with these four bytes; ValueError if it is invalid."""
     size = int.from_bytes(head, "big")
     if len(head) != _HEAD or size > longest:
         raise ValueError(f"a frame of {size} bytes")

@@ -1,4 +1,4 @@
-"""Running a node: its lock, its signals, its end."""
+"""The life of a node: its lock, its signals, its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHECK_S = 0.5
 
 
 def run_node(loaded: Loaded | None, *, idle_s: float | None = None) -> int:
-    """Until a signal says stop, or there was nothing to do for so long; the exit code."""
+    """Run until a signal, or until the node was idle for too long; the exit code."""
     url = store_url()
     if url == "memory://":
         raise StoreError("a store in memory is of one process alone: a node needs sqlite:/// or postgresql://")

@@ -1,5 +1,6 @@
-"""The socket of a node: who may ask, one frame after another, and nothing that is sent can harm it
-(gate/node/protocol.py).
+"""The socket of a node: it answers one frame after another, for users who may connect (gate/node/protocol.py).
+
+The rule: nothing that a client sends can harm the node.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class NodeServer:
         self._server: asyncio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
         self._clients: set[asyncio.Task[None]] = set()
-        self._open: set[asyncio.Task[None]] = set()  # those that have asked, and have no answer yet
+        self._open: set[asyncio.Task[None]] = set()  # clients that have asked and have no answer yet
         self.asked_at = 0.0  # by the loop's clock
 
     async def start(self) -> None:
@@ -59,7 +60,7 @@ class NodeServer:
         self._tidying = loop.create_task(self._tidy())
 
     async def stop(self) -> None:
-        """Take no more questions; those that were asked are answered."""
+        """Accept no more questions, and answer those that are open."""
         if self._server is None:
             return
         self._server.close()
@@ -128,13 +129,13 @@ class NodeServer:
 
 @asynccontextmanager
 async def listening(gate: Node, url: str) -> AsyncIterator[bool]:
-    """Be the node of this host while the block lasts, unless another process is; whether we are."""
+    """Be the node of this host inside the block, unless another process is; yields whether this process is."""
     lock = None
     try:
         path = discovery.socket_path(gate.folder, url) if gate.folder else ""
         lock = discovery.hold(path) if path else None
     except OSError:
-        path = ""  # no socket can be had there: those who would use it go to the store themselves
+        path = ""  # there can be no socket: processes that would use it go to the store directly
     if lock is None:
         yield False
         return
@@ -160,7 +161,7 @@ async def _frame(reader: asyncio.StreamReader, within_s: float) -> bytes | None:
 
 
 def _may_ask(sock: socket.socket) -> bool:
-    """The folder's and the socket's rights say who may; this is the second lock on the same door."""
+    """Whether a user may ask. The permissions of folder and socket decide it as well: this is a second check."""
     if discovery.peer_uid(sock) in (None, 0, os.geteuid()):
         return True
     return bool(os.stat(os.path.dirname(sock.getsockname())).st_mode & stat.S_IWGRP)

@@ -1,4 +1,4 @@
-"""What of a credential file is a provider's own, and whose account it names (rule B3).
+"""The part of a credential file that belongs to a provider, and the account that it names (rule B3).
 
 Agents keep their logins as JSON. Nothing here is trusted or checked: two contents are compared, before and after, and
 all that follows from a difference is that a backoff ends.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-# Where agents write down whose login it is: the most telling first, by the path of keys to it.
+# Where agents store whose login it is, as paths of keys: the most specific first.
 _NAMES = (
     ("tokens", "account_id"),  # Codex
     ("account_id",),
@@ -31,7 +31,7 @@ _CLAIMS = ("sub", "email")
 
 
 class Read(NamedTuple):
-    """The bytes that make up the credential, and who it says it is of, by what kind of name; "" is unknown."""
+    """The bytes of the credential, and the account that it names, with the kind of that name; "" is unknown."""
 
     material: bytes = b""
     kind: str = ""
@@ -39,7 +39,7 @@ class Read(NamedTuple):
 
 
 def read_credential(content: bytes, provider: str) -> Read:
-    """What a credential file holds for a provider. Nothing of a file that seems to be half written."""
+    """What a credential file contains for a provider; nothing if the file seems to be half written."""
     if content.lstrip()[:1] != b"{":
         return Read(content.strip())
     document = decoded(content)
@@ -53,7 +53,7 @@ def read_credential(content: bytes, provider: str) -> Read:
 
 
 def read_login(content: bytes, key: str) -> Read:
-    """What the part under `key` of an agent's login file holds; the rest of the file may be others' logins."""
+    """What the part under `key` of an agent's login file contains; the rest may be logins of other providers."""
     document = decoded(content)
     part = document.get(key) if isinstance(document, dict) else None
     if not isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""The whole tokens that a credential file holds: access tokens and API keys, as a client would send them.
+"""The tokens in a credential file: access tokens and API keys, whole, as a client would send them.
 
 A key is compared with whole tokens, never with the text of a file: a caller who may ask whether something is part of
 a file can read the file, byte by byte.
@@ -14,7 +14,7 @@ from fleetgate.gate.providers.credentials import WELL_KNOWN
 
 LEAST_LENGTH = 16
 _DEEPEST = 6
-# What the name of a member says: that its value is sent to the provider, or that it is something else.
+# Names of members whose value is sent to the provider, and of those whose value is something else.
 _SENT = ("access", "token", "key", "secret", "bearer", "password", "credential", "auth")
 _NOT_SENT = ("refresh", "idtoken", "type", "expir", "scope", "client", "url", "uri", "account", "email", "version")
 
@@ -32,7 +32,7 @@ def tokens_in(content: bytes, provider: str, part: str = "") -> frozenset[str]:
 
 
 def _own_part(document: dict[str, object], provider: str) -> object:
-    """Of a file for several providers that of this one, or nothing; else all of it."""
+    """The part of this provider in a file for several providers, or nothing; of any other file, all of it."""
     for name in names_of(provider):
         if isinstance(document.get(name), dict | str):
             return document[name]
@@ -60,7 +60,7 @@ def _in_members(value: object, deep: int) -> Iterator[str]:
 
 
 def _in_lines(content: bytes) -> Iterator[str]:
-    """Of plain text: each line that is one word, and each value of `NAME=VALUE`."""
+    """The tokens in plain text: each line that is one word, and each value of `NAME=VALUE`."""
     for line in content.decode("utf-8", "replace").splitlines():
         line = line.strip()
         name, equals, value = line.removeprefix("export ").strip().partition("=")

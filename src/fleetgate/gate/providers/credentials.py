@@ -1,12 +1,12 @@
 """The credentials that agents use here: whether there are any, and which (rules B3, B4).
 
 Secrets stay in this process. What goes to the engine is a hash, salted with a random value that the store keeps beside
-its log: it tells that a credential has changed, and nothing else. A file is read when its stat has changed, and only
-if it is an ordinary one of reasonable size; whatever else is found there is an unknown credential. So is one in a place
-that no config names: unknown is neither "none" nor "another one".
+its log: it shows that a credential has changed, and nothing else. A file is read when its stat has changed, and only
+if it is an ordinary file of reasonable size; anything else is an unknown credential. So is a credential in a place
+that no config names: unknown means neither "none" nor "another one".
 
 Where the config names no place, the usual variables and the login files of agents (`gate/providers/login_files.py`)
-count together, as an agent may use any of them. Each gives one hash, so a new login is told from one that went away.
+count together, as an agent may use any of them. Each gives one hash, so a new login can be told from one that is gone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LARGEST_FILE = 1 << 20
 SALT = ("salt", "credentials")  # the row beside the log
-_YOUNG_S = 2.0  # a file changed so lately may change again without its times telling
+_YOUNG_S = 2.0  # a file that changed this recently may change again with the same time stamp
 
 # Where the agents of well-known providers look for a key. The first that is set wins there, which one depends on the
 # agent: so a change of any of them counts as a change.
@@ -65,14 +65,14 @@ class SideCredentials(Protocol):
 
 
 class HeldCredential(NamedTuple):
-    """A credential as the engine is told it; what is "" is unknown."""
+    """A credential as the engine gets it; "" is unknown."""
 
-    digest: str = ""  # one hash for each place that has something, with commas between them
+    digest: str = ""  # one hash for each place that is not empty, separated by commas
     identity: str = ""  # whose account it names, as `kind:hash`
 
 
 class CredentialPlace(NamedTuple):
-    """Where a provider's credential should be, in words, and what is there: found, missing, unreadable or unknown."""
+    """Where a provider's credential should be, in words, and whether it is found, missing, unreadable or unknown."""
 
     where: str
     state: str
@@ -89,10 +89,10 @@ class Credentials:
         self._replica = replica
         self._read: dict[
             tuple[str, LoginFile], tuple[object, HeldCredential]
-        ] = {}  # what a file's stat was, and what it held
+        ] = {}  # the stat of each file, and its content
 
     def news(self, state: State) -> list[cmd.Credential]:
-        """What the engine should know: credentials by which some backoff is over. Looks at nothing else."""
+        """Commands for the engine: credentials that end a backoff. Looks at nothing else."""
         if not state.backoffs:
             return []
         told = []
@@ -104,14 +104,14 @@ class Credentials:
         return told
 
     def held_for(self, accounts: Iterable[str]) -> list[cmd.Credential]:
-        """The credentials of these accounts that are known here, for the process that judges by them."""
+        """The known credentials of these accounts, for the process that compares them."""
         held = [(account, self._of(account, make_salt=False)) for account in accounts]
         return [cmd.Credential(account, *known) for account, known in held if known.digest]
 
     def used_for(self, model: str) -> HeldCredential:
-        """The credential that an agent which is started now would use, NO_CREDENTIAL where all known places are empty.
+        """The credential that an agent started now would use; NO_CREDENTIAL if all known places are empty.
 
-        Never fails: what cannot be had is unknown.
+        Never fails: a credential that cannot be read is unknown.
         """
         if not model:
             return _UNKNOWN
@@ -126,7 +126,7 @@ class Credentials:
         return HeldCredential(NO_CREDENTIAL)
 
     def missing(self, model: str) -> str:
-        """What is known to be missing for a model, in words; "" when something is there, or that is not known."""
+        """What a model is known to lack, in words; "" if there is a credential, or if that is unknown."""
         account = account_of(parse_model(model))
         place = self.place(account)
         if place.state != "missing":
@@ -136,7 +136,7 @@ class Credentials:
         return f"{place.where}: {first}, or correct {key} of [{table}] in the config"
 
     def with_credentials(self, models: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-        """The models that are not known to have none, and what the others lack, in words (rule B4)."""
+        """The models without those that are known to have no credential, and what these lack, in words (rule B4)."""
         missing = {model: lacks for model in models if (lacks := self.missing(model))}
         alike = {lacks: ", ".join(model for model in missing if missing[model] == lacks) for lacks in missing.values()}
         left = tuple(model for model in models if model not in missing)
@@ -160,7 +160,7 @@ class Credentials:
         return CredentialPlace("Fleetgate was not told where it is", "unknown")
 
     def _given(self, account: str) -> Provider:
-        """What the config says of an account: `[providers.NAME]` is of the default one, others have their own."""
+        """The config of an account: `[providers.NAME]` is that of the default account, others have their own."""
         return self._providers.get(account, Provider())
 
     def _variables(self, account: str, given: Provider) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ class Credentials:
         return bool(variables or files) and nothing
 
     def _of(self, account: str, *, make_salt: bool) -> HeldCredential:
-        """What the places of an account hold together. Whose account it is, only one place alone can say."""
+        """The credentials in all places of an account. Its owner is known only if there is a single place."""
         given = self._given(account)
         values = [value for name in self._variables(account, given) if (value := os.environ.get(name))]
         salt = self._salt(make_salt) if values else b""
@@ -224,7 +224,7 @@ def marked_accounts(state: State) -> list[str]:
 
 
 def _is_there(file: LoginFile) -> bool:
-    """Whether a file may hold a login: one for several providers without this one's part does not."""
+    """Whether a file may contain a login: a file for several providers without a part for this one does not."""
     if not os.path.lexists(file.path):
         return False
     from fleetgate.gate.providers.credential_owner import read_login
@@ -253,12 +253,12 @@ def _digest(salt: bytes, of: bytes, data: bytes) -> str:
 
 
 def read_file(path: str) -> bytes:
-    """A credential file, for others who look into it."""
+    """The content of a credential file, for other modules."""
     return _content(path)
 
 
 def _content(path: str) -> bytes:
-    """An ordinary file's content; nothing where it cannot be had. Never waits, as for who writes to a FIFO."""
+    """The content of an ordinary file; nothing if it cannot be read. Never waits, for example for a FIFO."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:

@@ -16,7 +16,7 @@ _GOOGLE = ("google", "gemini")
 
 
 class LoginFile(NamedTuple):
-    """One file, and the part of it that is the login. `key` is "" where the whole file is."""
+    """One file, and the part of it that is the login. `key` is "" if the whole file is."""
 
     path: str
     key: str = ""
@@ -42,7 +42,7 @@ def _places(provider: str, environ: Mapping[str, str]) -> Iterator[LoginFile]:
 
 
 def _folder(environ: Mapping[str, str], named: tuple[str, str], below_home: str) -> str:
-    """What a variable names, with what follows it there; else a folder of the home folder. "" where there is none."""
+    """The folder that a variable names, with a suffix; otherwise one below the home folder. "" if there is none."""
     variable, below = named
     base, home = environ.get(variable, ""), environ.get("HOME", "")
     if os.path.isabs(base):

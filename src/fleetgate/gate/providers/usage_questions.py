@@ -28,7 +28,7 @@ Wanted = tuple[str, str, str]  # kind, name and account of a pool
 
 
 class UsageSources:
-    """Whom this process can ask: providers whose config says how, with a key; and those that a program answers for."""
+    """The providers that this process can ask, by the config and a key, and those that the program answers for."""
 
     def __init__(self, settings: Settings, own: Mapping[str, UsageCallable] | None = None) -> None:
         self._own = dict(own or {})
@@ -88,7 +88,7 @@ class UsageSources:
 
 
 class UsageQuestions:
-    """UsageQuestions of a process without asyncio: each is asked in a thread, while the process waits in the queue."""
+    """Questions of a process without asyncio: each is asked in a thread, while the process waits in the queue."""
 
     def __init__(self, gate: SlotGate, usage: UsageSources, wanted: Callable[[], list[Wanted]]) -> None:
         self._gate = gate
@@ -97,7 +97,7 @@ class UsageQuestions:
         self._answers: deque[cmd.AnswerUsage] = deque()  # filled by threads
 
     def ask_if_due(self) -> bool:
-        """Tell the gate what was answered, and ask where that is wanted now; whether the gate was told something."""
+        """Pass answers to the gate and ask what is due now; whether there was an answer."""
         if not self._usage:
             return False
         answers = self._drain()

@@ -1,4 +1,4 @@
-"""What a gate of one process has without a store: its settings and identity, and the answers of one that knows nothing.
+"""The part of a gate that needs no store: settings, identity, and answers of a gate that knows nothing.
 
 The gates that have no store open are built on it: through the node (node_gate.py), and without a store
 (fail_open_gate.py).

@@ -24,7 +24,7 @@ class BaseWaiter:
         self._next_look = 0.0
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
-        """Until the lease is ours, the ticket has left, `stopped()` says so or `until` has come (None)."""
+        """Wait for the lease, or for the ticket to leave; None if `stopped()` is true or `until` has come."""
         while not stopped():
             ended: Lease | Left | None = None
             try:
@@ -41,7 +41,7 @@ class BaseWaiter:
         return None
 
     def _step(self) -> Lease | Left | None:
-        """Look at what is new: the lease, or why the ticket has left, once it is decided."""
+        """Check for news: the lease, or why the ticket has left, once it is decided."""
         raise NotImplementedError
 
     def _moments(self) -> Iterable[float]:
@@ -49,11 +49,11 @@ class BaseWaiter:
         return (self._next_look,)
 
     def _descriptors(self) -> Iterable[int]:
-        """What may wake this process."""
+        """The descriptors that may wake this process."""
         return () if self._mailbox is None else (self._mailbox.fileno(),)
 
     def _sleep(self, until: float | None, wakeup_fd: int) -> None:
         moment = min([*self._moments(), *(() if until is None else (until,))])
         ready, _, _ = select.select([wakeup_fd, *self._descriptors()], [], [], max(0.0, moment - monotonic()))
         if wakeup_fd in ready:
-            os.read(wakeup_fd, 512)  # some signal came; unread it would wake us for ever
+            os.read(wakeup_fd, 512)  # a signal came; unread, it would wake this process again and again

@@ -1,8 +1,8 @@
-"""The gate as `fleetgate run` and the other commands use it: one process, no asyncio, straight to the store.
+"""The gate of `fleetgate run` and the other commands: one process, no asyncio, with the store open.
 
 `DirectGate.decide` is the whole interface for changes: commands in, events out. The log's connection may be one of the
-host's node (gate/node/pooled_connection.py); that makes no difference here. A process that only asks for a slot has the
-node decide instead (gate/slots/node_gate.py).
+host's node (gate/node/pooled_connection.py); that makes no difference here. A process that only requests a slot lets
+the node decide instead (gate/slots/node_gate.py).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fleetgate.gate.wakeup.other_hosts import Wake
 from fleetgate.log.protocol import Log, LogReplaced, StoreMoved
 
 _OVERDUE_MS = 300
-_SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
+_SOON_S = 0.5  # how long to try for the lock if the work is not worth a longer wait
 _AGAIN_S = 0.01
 _UPKEEP_S = 10.0
 
@@ -69,7 +69,7 @@ class DirectGate:
         self.usage = UsageSources(self.settings)
         self.questions = UsageQuestions(self, self.usage, self._questions)
         self.beats = HostBeats(log, folder)
-        mark = process_identity.site_mark(self.beats.site)  # those in another container see other processes
+        mark = process_identity.site_mark(self.beats.site)  # processes in another container see other processes
         self.turns = Turns(f"{folder}/looked.{mark}" if folder else "")
         self._unreachable: list[str] = []
         self._upkeep_at = 0.0
@@ -104,9 +104,9 @@ class DirectGate:
         return time_ns() // 1_000_000 - self.log.now()
 
     def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Side = ()) -> list[Decided]:
-        """Run commands in one transaction; the config file's caps come first if they are news.
+        """Run commands in one transaction; the config file's caps come first if they are new.
 
-        `side` is written beside the log with it, whatever the commands come to, unless it is a function of that.
+        `side` is written beside the log in it, whatever the results are, unless it is a function of the results.
         """
         prelude = self.news()
         skipped = len(prelude)
@@ -117,11 +117,11 @@ class DirectGate:
         return decided[len(prelude) :]
 
     def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
-        """The same without waiting: False when the lock is taken."""
+        """The same without waiting: False if the lock is held."""
         return self.replica.try_decide(commands) is not None
 
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
-        """The same for what is not worth a long wait: False when the lock was not free soon."""
+        """The same for commands that are not worth a long wait: False if the lock was not free soon."""
         return self.decide_within(_SOON_S, commands) is not None
 
     def decide_within(
@@ -137,23 +137,23 @@ class DirectGate:
         return decided
 
     def one(self, command: cmd.Command, *, durable: bool = False) -> list[ev.Event]:
-        """Run one command; raises what is wrong with it."""
+        """Run one command; raises its error."""
         (decided,) = self.decide([command], durable=durable)
         if decided.error is not None:
             raise decided.error
         return decided.events
 
     def read(self) -> State:
-        """The current state, to look at; the config file's caps are in it."""
+        """The current state, to read; it includes the config file's caps."""
         state = self.replica.catch_up()
         if self.news():
             self.decide([])
         return state if not self.news() else self.replica.state
 
     def news(self) -> list[cmd.Command]:
-        """The config file, when the gate does not have it yet; a gate of many machines has none of theirs.
+        """The config file, if the gate does not have it yet; a shared gate takes no machine's file.
 
-        With it, or where another has set it, what `host = "auto"` means here.
+        With it, or if it is set otherwise, the value of `host = "auto"` on this host.
         """
         loaded, state = self.loaded, self.replica.state
         if loaded is None or self.log.is_shared:
@@ -163,17 +163,17 @@ class DirectGate:
         return [load_file(loaded), *first_look(self.settings, loaded.settings.rules, state, self.host)]
 
     def caps_not_in_force(self) -> list[str]:
-        """The selectors of the config file's caps, and its budgets, that a gate of many machines does not have."""
+        """The selectors of the config file's caps, and its budgets, that are not in force in a shared gate."""
         if self.loaded is None or not self.log.is_shared:
             return []
         return unapplied_caps(self.replica.state, self.settings.rules, self.settings.budgets)
 
-    # Asking for a slot.
+    # Requesting a slot.
 
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
-        """Ask once: the lease, the reason of a refusal, or None when the ticket waits in the queue now.
+        """Request once: the lease, the reason for a refusal, or None if the ticket is waiting now.
 
-        Holders of what is asked for are looked at first: dead processes do not hold slots.
+        Holders of the same pools are checked first: dead processes hold no slots.
         """
         if self.log.is_shared:
             command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
@@ -187,7 +187,7 @@ class DirectGate:
         return self.state.leases.get(command.id)
 
     def commands_before(self, command: cmd.Acquire) -> list[cmd.Command]:
-        """What comes before a request, in the same transaction (gate/observation.py)."""
+        """The commands before a request, in the same transaction (gate/observation.py)."""
         return commands_first(
             self.replica.catch_up,
             self.host,
@@ -239,13 +239,13 @@ class DirectGate:
         return self.log.side_value(table, key)
 
     def act_if_overdue(self) -> None:
-        """Act on a deadline that has passed, where no other process did and there is no node to do it."""
+        """Act on a deadline that has passed, if no other process did and there is no node."""
         head = None if self.log.upkept_by_node else self.log.head()
         if head is not None and head.due is not None and self.log.now() - head.due > _OVERDUE_MS:
             self.decide([])
 
     def run_checks(self) -> None:
-        """What one of the waiting processes does every second (`turns`): beat, and look at what has changed."""
+        """The work of one waiting process every second (`turns`): beat, and observe what has changed."""
         self.beats.beat_if_due(self.replica.catch_up())
         commands = self.observations()
         if commands:
@@ -280,7 +280,7 @@ class DirectGate:
             self._unreachable.append(message.holder)
 
     def _reclaim_from_unreachable(self) -> None:
-        """No process received what we sent: if the receiver is gone, its grant goes to the next at once."""
+        """A wake-up reached no process: if its receiver is gone, its grant goes to the next ticket at once."""
         while self._unreachable:
             gone = tuple(sorted(holder for holder in set(self._unreachable) if process_identity.is_gone(holder)))
             self._unreachable.clear()
@@ -288,7 +288,7 @@ class DirectGate:
                 self.replica.decide([cmd.Lost(gone)])
 
     def tick(self, lease: Lease) -> None:
-        """Now and then, while an agent runs: is its lease still in the books?"""
+        """Check, now and then while an agent is running, that its lease still exists."""
         try:
             if self._may_be_forgotten(lease):
                 state = self.replica.catch_up()
@@ -319,7 +319,7 @@ class DirectGate:
         return self.beats.silent_ms() if self.log.is_shared else 0
 
     def _may_be_forgotten(self, lease: Lease) -> bool:
-        """Two rows, and not all that others have decided since: was it called lost? Is it still the log we knew?"""
+        """Whether the lease may be lost, or the log replaced. Reads two rows, not all that was decided since."""
         self._news = self.log.side_value(TICKET_NEWS, lease.id)
         if self._news == b"lost":
             return True
@@ -330,7 +330,7 @@ class DirectGate:
         return self.replica.recovery.wanted
 
     def _claim_again(self, lease: Lease) -> None:
-        """It was not released, and its agent runs: count it again, unless a person took it."""
+        """Count a lease again that was not released and whose agent is running, unless a person took it back."""
         why = "log_lost"
         if not self.replica.recovery.wanted:
             taken = [
@@ -342,7 +342,7 @@ class DirectGate:
         self.replica.try_decide([adoption(lease, self.now(), why)])
 
     def maintain(self) -> None:
-        """Upkeep of the store, while nothing waits for this process. After an error it is left to the next process."""
+        """Upkeep of the store, while nothing waits for this process. After an error, the next process does it."""
         if self.log.upkept_by_node:
             return
         try:
@@ -380,7 +380,7 @@ def has_other_candidate(state: State, lease: Lease) -> bool:
 
 
 def is_probe(state: State, ident: str) -> bool:
-    """Whether a lease is to try out the end of a backoff."""
+    """Whether a lease was granted to find out if a backoff is over."""
     return any(backoff.probing == ident for backoff in state.backoffs.values())
 
 

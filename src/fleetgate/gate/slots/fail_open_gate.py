@@ -1,7 +1,7 @@
 """A gate without a store, for `run --fail-open`: every request is granted, and counted when the store is back.
 
-The user chose that an agent goes ahead rather than not at all. It runs outside every cap until the store is back; then
-its lease is adopted, above the limit if need be, and history says so (`adopted`: failed_open).
+The user prefers an agent without a slot to no agent. It runs outside every cap until the store is back. Then its lease
+is adopted, above the limit if necessary, and the history records that (`adopted`: failed_open).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fleetgate.log.protocol import SideWrite, StoreError
 if TYPE_CHECKING:
     from fleetgate.config.file import Loaded
 
-_FIRST_S, _SLOWEST_S = 2.0, 30.0  # between two looks whether there is a store again
+_FIRST_S, _SLOWEST_S = 2.0, 30.0  # between two attempts to reach the store
 
 
 class FailOpenGate(BaseSlotGate):
@@ -37,7 +37,7 @@ class FailOpenGate(BaseSlotGate):
         self._tell = tell
         self._lease: Lease | None = None
         self._began = monotonic()
-        self._gate: SlotGate | None = None  # once it is back, and knows of us
+        self._gate: SlotGate | None = None  # once it is back and has the lease
         self._trying: Thread | None = None
         self._next_try, self._pause_s = monotonic() + _FIRST_S, _FIRST_S
 
@@ -127,11 +127,11 @@ class FailOpenGate(BaseSlotGate):
         return "" if self._gate is None else self._gate.stopping_budget(lease)
 
     def silent_ms(self) -> int:
-        """0 without a store: a run that began without one does not end for lack of one."""
+        """0 without a store: a run that started without one is not stopped for lack of one."""
         return 0 if self._gate is None else self._gate.silent_ms()
 
     def _report(self, lease: Lease) -> None:
-        """In a thread: opening a store that is away takes its time, and the agent's output must not wait for it."""
+        """Report the lease, in a thread: opening an unreachable store takes long, and the agent must not wait."""
         try:
             gate = self._open_gate()
             now = gate.now()

@@ -1,8 +1,8 @@
-"""The gate through the node of this host: no store, no replica, no asyncio in the process that waits.
+"""The gate through the node of this host: no store, no replica and no asyncio in a waiting process.
 
-When the node is gone, or does not speak our language, the process goes to the store itself (SQLite), or starts another
-node (PostgreSQL). What was asked and not answered is asked again: the log knows every request and lease by its id, and
-does nothing twice.
+If the node is gone, or speaks another version, the process uses the store directly (SQLite) or starts another node
+(PostgreSQL). Unanswered questions are asked again: the log knows every request and lease by its ID, and does nothing
+twice.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FAR_ANSWER_S = 15.0  # for an answer, where the node itself may have to wait for a server
+FAR_ANSWER_S = 15.0  # for an answer, since the node itself may have to wait for a server
 LEAVE_S = 1.0
-LOOK_S = 5.0  # the backstop of one who waits: a grant comes as a datagram
+LOOK_S = 5.0  # the fallback of a waiting process: a grant comes as a datagram
 SLOWEST_LOOK_S = 30.0
 _HEAR_S = 0.5  # nothing is passed on meanwhile
 _TRIES = 3
@@ -54,7 +54,7 @@ _SLOW_LOOK_S = 30.0
 
 
 def _or_store(method: Callable[Concatenate[NodeGate, P], T]) -> Callable[Concatenate[NodeGate, P], T]:
-    """What the node answers; once the node is gone, what the gate does that has the store open."""
+    """Ask the node; once the node is gone, use the gate that has the store open."""
     name = method.__name__.removeprefix("_")
 
     def call(gate: NodeGate, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -70,7 +70,7 @@ def _or_store(method: Callable[Concatenate[NodeGate, P], T]) -> Callable[Concate
 
 
 class NodeGate(BaseSlotGate):
-    """A SlotGate through a node. `open_direct` opens the store; `start` starts a node, where that is tried first."""
+    """A SlotGate through a node. `open_direct` opens the store; `start`, if given, starts a node before that."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class NodeGate(BaseSlotGate):
         tell: Callable[[str], None],
         filed: bool,
     ) -> None:
-        self.direct: SlotGate | None = None  # once the node is given up
+        self.direct: SlotGate | None = None  # once this process no longer uses the node
         self._address = ""
         super().__init__(loaded, folder)
         self._filed = filed  # the caps of the config file go into the gate
@@ -134,7 +134,7 @@ class NodeGate(BaseSlotGate):
     # Asking the node.
 
     def _ask(self, call: protocol.Call, within_s: float | None = None) -> protocol.Answer:
-        """The node's answer, from another one if need be. NodeGone: the store is to be asked directly."""
+        """The node's answer, from a new node if necessary. NodeGone: use the store directly."""
         if within_s is None:
             within_s = FAR_ANSWER_S if self.restarts else ANSWER_S
         for _ in range(_TRIES):
@@ -156,7 +156,7 @@ class NodeGate(BaseSlotGate):
         return answer
 
     def _restarted(self) -> bool:
-        """Whether a node answers again, started by this process if need be."""
+        """Whether a node answers again, started by this process if necessary."""
         assert self._start is not None
         path = self._link.path
         if not discovery.is_held(path):
@@ -168,7 +168,7 @@ class NodeGate(BaseSlotGate):
         return True
 
     def go_direct(self, why: NodeGone) -> SlotGate:
-        """Give the node up, for good: the store is asked from now on."""
+        """Stop using the node, for good: use the store directly from now on."""
         if self.direct is None:
             self._link.close()
             if "another release" in str(why):
@@ -179,7 +179,7 @@ class NodeGate(BaseSlotGate):
         return self.direct
 
     def rest(self) -> None:
-        """Nothing is to be asked for a while: thousands may wait, and need no connection for it."""
+        """Close the connection for a while: thousands of processes may wait, and need none for it."""
         self._link.close()
 
     # Deciding.
@@ -204,7 +204,7 @@ class NodeGate(BaseSlotGate):
             try:
                 return not self._ask(protocol.Decide(list(commands), wait=False), LEAVE_S).busy
             except NodeGone:
-                return False  # this is no moment to open a store
+                return False  # a store is not opened at this point
         return self.direct.try_decide(commands)
 
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
@@ -235,7 +235,7 @@ class NodeGate(BaseSlotGate):
         return answer.lease if answer.reason is None else answer.reason
 
     def look(self, ident: str, *, granted: bool = False) -> protocol.Answer:
-        """What has become of a request; a grant is ours with it. Tells the node of credentials that it asks for."""
+        """Look up a request; a grant is claimed. Sends the node credentials that it asks for."""
         answer = self._ask(protocol.Look(ident, granted))
         if answer.accounts:
             news = [each for each in self.credentials.held_for(answer.accounts) if _mark(each) not in self._sent]
@@ -251,7 +251,7 @@ class NodeGate(BaseSlotGate):
 
     @_or_store
     def leave(self, ident: str, outcome: str = "ok") -> None:
-        """Give up what an id stands for by now. Not worth a long wait: what is left ends with this process."""
+        """Leave the queue, or release the lease, of an ID. It does not wait long: the rest ends with this process."""
         lease = self._ask(protocol.About(lease=ident), LEAVE_S).lease
         held = lease is not None and lease.claimed
         end: cmd.Command = cmd.Release(ident, outcome, usage=UNUSED) if held else cmd.Cancel(ident)
@@ -280,7 +280,7 @@ class NodeGate(BaseSlotGate):
         return self._ask(protocol.About(lease=lease.id)).other
 
     def is_probe(self, ident: str) -> bool:
-        """False if that cannot be found out: the agent is already running, and goes on."""
+        """False if that is unknown: the agent is already running, and continues."""
         try:
             return self._is_probe(ident)
         except FleetgateError:
@@ -299,7 +299,7 @@ class NodeGate(BaseSlotGate):
         return self._ask(protocol.Side(table, key)).value
 
     def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes:
-        """A value beside the log that is written once: what is there by now, or else this."""
+        """A value beside the log that is written once: the existing one, or this."""
         try:
             return self._ask(protocol.Side(table, key, value)).value or b"" if self.direct is None else b""
         except NodeGone as gone:
@@ -312,7 +312,7 @@ class NodeGate(BaseSlotGate):
     # While an agent runs.
 
     def tick(self, lease: Lease) -> None:
-        """Check that the node is still there: start another, or go to the store. The node does everything else."""
+        """Check that the node is alive; if not, start another or use the store. The node does everything else."""
         self._link.close()
         try:
             if self.direct is not None:
@@ -343,7 +343,7 @@ class NodeGate(BaseSlotGate):
         return answer.stopping
 
     def silent_ms(self) -> int:
-        """By what the node knows; without an answer of it, by what it said last."""
+        """What the node says; without an answer, what follows from its last one."""
         if self.direct is not None:
             return self.direct.silent_ms()
         if not self.restarts:
@@ -375,7 +375,7 @@ class NodeGate(BaseSlotGate):
 
 
 class NodeWaiter(BaseWaiter):
-    """One ticket of this process, in a queue that the node knows. Keeps no connection while it waits."""
+    """One ticket of this process, in the queue of the node. It keeps no connection while it waits."""
 
     def __init__(self, gate: NodeGate, ticket: QueuedTicket) -> None:
         super().__init__(ticket)
@@ -383,7 +383,7 @@ class NodeWaiter(BaseWaiter):
         self._questions = UsageQuestions(gate, gate.usage, gate.questions)
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
-        """The same; on the store itself from the moment that the node is given up."""
+        """The same; with the store itself once the node is no longer used."""
         gate = self._gate
         ended = super().wait(until, wakeup_fd, lambda: stopped() or gate.direct is not None)
         if ended is None and gate.direct is not None:
@@ -391,7 +391,7 @@ class NodeWaiter(BaseWaiter):
         return ended
 
     def _do_without(self, gone: NodeGone) -> None:
-        """Go to the store; or, where that would be a connection for each who waits, try for a node again and again."""
+        """Use the store; or, if each waiting process would need a connection for that, try to reach a node again."""
         if self._gate.restarts:
             self._on_trouble(str(gone))
             return

@@ -1,4 +1,4 @@
-"""What a process that asks for a slot needs of the gate, whether it decides itself or a node does (`run`, `acquire`).
+"""The protocol of a gate for a process that requests a slot (`run`, `acquire`), and its values.
 
 `DirectGate` (gate/slots/direct_gate.py) has the store open. `NodeGate` (gate/slots/node_gate.py) asks the node of its
 host. `FailOpenGate` (gate/slots/fail_open_gate.py) has neither.
@@ -39,12 +39,12 @@ class Left(NamedTuple):
 
 
 def why_left(told: bytes | None) -> str:
-    """Why a ticket is gone, by what its holder was told; lost, where that was a grant which was taken back since."""
+    """Why a ticket is gone, by the last message to its holder; lost, if that was a grant that was taken back since."""
     return told.decode() if told in (b"expired", b"cancelled") else "lost"
 
 
 class QueuedTicket(NamedTuple):
-    """A ticket of this process, how the process is woken, and what it calls with news and troubles of the store."""
+    """A ticket of this process, how the process is woken, and its callbacks for news and problems of the store."""
 
     id: str
     mailbox: Mailbox | None
@@ -56,7 +56,7 @@ class TicketWait(Protocol):
     """A place in the queue."""
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
-        """Until the lease is ours, the ticket has left, `stopped()` says so or `until` has come (None)."""
+        """Wait for the lease, or for the ticket to leave; None if `stopped()` is true or `until` has come."""
 
 
 class SlotGate(Protocol):
@@ -68,7 +68,7 @@ class SlotGate(Protocol):
     host: str
     me: str
     address: str  # where this process is woken
-    unapplied: list[str]  # after asking: selectors that our file caps, and that a gate of many machines does not
+    unapplied: list[str]  # after a request: selectors with a cap in our file that is not in force in a shared gate
     lock_wait: Callable[[], AbstractContextManager[None]]  # entered while it waits for the store's lock
 
     @property
@@ -84,7 +84,7 @@ class SlotGate(Protocol):
         """What to add to a log time to get wall time."""
 
     def lock_owner(self) -> int | None:
-        """The process that seems to keep the store's lock."""
+        """The process that seems to hold the store's lock."""
 
     # Deciding.
     def decide(
@@ -92,12 +92,12 @@ class SlotGate(Protocol):
     ) -> list[Decided]: ...
 
     def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
-        """The same without waiting: False when it cannot be done now."""
+        """The same without waiting: False if it is not possible now."""
 
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool: ...
 
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
-        """Ask once: the lease, the reason of a refusal, or None when the ticket waits in the queue now."""
+        """Request once: the lease, the reason for a refusal, or None if the ticket is waiting now."""
 
     def waiter(self, ticket: QueuedTicket) -> TicketWait: ...
 
@@ -111,7 +111,7 @@ class SlotGate(Protocol):
         """A ticket in the queue."""
 
     def is_hopeless(self, view: TicketView) -> bool:
-        """Whether waiting is no use: a person must see to every candidate."""
+        """Whether waiting does not help, because every candidate needs a person."""
 
     def backed_off_until(self, model: str) -> int:
         """When the last backoff that concerns a model ends; 0: there is none."""
@@ -120,7 +120,7 @@ class SlotGate(Protocol):
         """Whether another model than the lease's may be used now."""
 
     def is_probe(self, ident: str) -> bool:
-        """Whether a lease is to try out the end of a backoff."""
+        """Whether a lease was granted to find out if a backoff is over."""
 
     def has_open_calls(self, ident: str) -> bool:
         """Whether a model call of this run waits in the gate's own queue or is in flight (`run --proxied`).
@@ -133,7 +133,7 @@ class SlotGate(Protocol):
 
     # While an agent runs.
     def tick(self, lease: Lease) -> None:
-        """Now and then: upkeep, and whether the lease is still in the books. Never in the way.
+        """Upkeep, and a check that the lease still exists; called now and then. It never delays the agent.
 
         Raises nothing but StoreMoved.
         """
@@ -142,7 +142,7 @@ class SlotGate(Protocol):
         """The used-up budget for which the lease's agent is to be stopped (rule V7); "": none. As of the last tick."""
 
     def silent_ms(self) -> int:
-        """For how long a store that many machines share cannot have heard of this host; 0 where there is none."""
+        """How long this host has been silent for a shared store; 0 if the store is not shared."""
 
     def maintain(self) -> None: ...
 
@@ -150,7 +150,7 @@ class SlotGate(Protocol):
 
 
 def with_own_host_cap(spec: Spec, loaded: Loaded | None) -> Spec:
-    """On a gate of many machines, the only cap that each machine's own file sets is that of its host (rule C2)."""
+    """In a shared gate, each machine's own file sets only the cap of its host (rule C2)."""
     if spec.kind != "agents" or loaded is None or any(selector == "host" for selector, _ in spec.caps):
         return spec
     own = tuple(
@@ -162,8 +162,10 @@ def with_own_host_cap(spec: Spec, loaded: Loaded | None) -> Spec:
 
 
 def unapplied_caps(state: State, rules: Sequence[Rule], budgets: Sequence[BudgetRule]) -> list[str]:
-    """Of the caps and budgets of a machine's own file, those that a gate of many machines neither has nor has otherwise
-    set: caps by selector, budgets by name."""
+    """The caps and budgets of a machine's own file that are not in force in a shared gate, and not set otherwise.
+
+    Caps by selector, budgets by name.
+    """
     found = []
     for rule in rules:
         key = (rule.kind, rule.selector)

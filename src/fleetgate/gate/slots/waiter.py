@@ -1,4 +1,4 @@
-"""Waiting in the queue on a store that this process has open: woken by a datagram, with a slow poll behind it.
+"""The wait in the queue with the store open: woken by a datagram, with a slow poll as a fallback.
 
 - A grant comes as a datagram. A poll once a second, which reads one row, finds what a lost datagram did not bring.
 - A deadline (a cooldown ends, a ticket expires) is acted on by the process that is told to, the head of the queue. The
@@ -83,7 +83,7 @@ class Waiter(BaseWaiter):
         return self._settled(b"granted" in messages) if told else None
 
     def _settled(self, granted: bool = False) -> Lease | Left | None:
-        """The lease or the end, if it is decided. A grant is claimed here, at once if a datagram announced it."""
+        """The lease, or why the ticket left, once decided. A grant is claimed here, at once after its datagram."""
         state = self._gate.state if granted else self._gate.replica.catch_up()
         lease = state.leases.get(self._id)
         ticket = state.tickets.get(self._id)
@@ -104,7 +104,7 @@ class Waiter(BaseWaiter):
         return why_left(told)
 
     def _poll(self) -> bool:
-        """One row: is there an answer for us? Is it our turn to run the checks? Is a deadline overdue?"""
+        """Read one row: is there news for this ticket, is it our turn to run the checks, is a deadline overdue?"""
         if self._gate.log.side_value(TICKET_NEWS, self._id) is not None:
             return True
         if self._gate.turns.take():
@@ -136,7 +136,7 @@ class Waiter(BaseWaiter):
             self._alarm = monotonic() + max(head.due - self._gate.log.now(), 0) / 1000
 
     def _arm_from_state(self) -> None:
-        """Set the alarm if we decided last and are first to act: no other process will tell us."""
+        """Set the alarm if this process decided last and is first to act: no other process will wake it."""
         first = self._gate.replica.engine.first_to_act()
         if first is not None and first.id == self._id:
             self._arm()

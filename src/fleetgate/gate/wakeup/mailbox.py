@@ -1,12 +1,12 @@
-"""Waking a waiting process on this machine: one datagram to its Unix socket.
+"""Mailboxes of waiting processes on this machine: a Unix socket each, woken by one datagram.
 
-A wake-up is a hint and nothing more. It is never waited for, several may arrive as one, and it may be lost:
-the receiver then finds out at its next poll. So sending never blocks and never raises, and a hostile address
+A wake-up is only a hint. No process waits for it, several may arrive as one, and it may be lost: the receiver then
+finds out at its next poll. So sending never blocks and never raises, and a hostile address
 in the log can at worst make a few bytes go to the wrong socket.
 
 Names of Unix sockets are limited to about 100 bytes. The sockets live in `<state>/run`, or under /tmp where
-the state folder's name is too long. A socket's file name carries its process, so that what the killed leave
-behind can be swept.
+the state folder's name is too long. A socket's file name names its process, so that sockets of killed processes can
+be removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 SUFFIX = ".wake"
-HANDS = "hands"  # below the runtime folder: the mailboxes of workers' hands
+HANDS = "hands"  # below the runtime folder: the mailboxes of worker processes
 _TMP = "/tmp"
 _LONGEST_PATH = 100  # bytes; the system's own limit is 103 (macOS) or 107
 _LONGEST_NAME = 42  # namespace, pid, start and number, with their dashes and the suffix
@@ -37,7 +37,7 @@ _SETTLED_S = 60  # a socket file older than this is not just about to be bound
 
 
 class Mailbox:
-    """A socket that others wake this process through. Raises OSError where there can be none: poll instead."""
+    """A socket through which others wake this process. Raises OSError if there cannot be one: poll instead."""
 
     def __init__(self, folder: str) -> None:
         self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
@@ -63,7 +63,7 @@ class Mailbox:
         return self._socket.fileno()
 
     def drain(self, most: int = 64) -> list[bytes]:
-        """The messages that have come, oldest first, without waiting; what is over `most` stays."""
+        """The messages that have arrived, oldest first, without waiting; at most `most`, the others stay."""
         messages: list[bytes] = []
         while len(messages) < most:
             try:
@@ -101,7 +101,7 @@ class Mailbox:
 
 
 def hands(folder: str) -> list[str]:
-    """Where the hands of workers on this machine are told."""
+    """The mailboxes of all worker processes on this machine."""
     if not folder:
         return []
     try:
@@ -114,8 +114,8 @@ def hands(folder: str) -> list[str]:
 def send(address: str, message: bytes) -> bool | None:
     """Send one datagram and do not wait for anything.
 
-    True: sent, or dropped because the receiver has unread ones and will wake anyhow. False: certainly no process
-    listens there, so look whether the process is gone. None: it could not be sent, which says nothing.
+    True: sent, or dropped because the receiver has unread ones and will wake anyway. False: certainly no process
+    listens there, so check whether the process is gone. None: it could not be sent, which means nothing.
     """
     # The system reads a name up to its first NUL, so that "/dev/log\0.wake" would be /dev/log.
     if not (address.startswith("/") and address.endswith(SUFFIX)) or "\0" in address:
@@ -139,7 +139,7 @@ def send(address: str, message: bytes) -> bool | None:
 
 
 def runtime_folder(state_folder: str) -> str:
-    """The folder for this user's sockets, made if need be. Raises OSError when it cannot be trusted or made.
+    """The folder for this user's sockets, created if necessary. Raises OSError if it cannot be trusted or created.
 
     A state folder that its group may write to is shared; then the group may send, too.
     """
@@ -152,7 +152,7 @@ def runtime_folder(state_folder: str) -> str:
             mode = stat.S_IMODE(like.st_mode) & 0o2770 if shared else 0o700
             _hand_over(folder, like.st_uid, like.st_gid, mode)
         return folder
-    # Each user's own, since /tmp is everybody's; the checksum only keeps state folders apart.
+    # Each user has a folder, because all users share /tmp; the checksum only keeps state folders apart.
     folder = f"{_TMP}/fleetgate-{os.geteuid()}-{crc32(os.fsencode(state)):08x}"
     _make(folder)
     seen = os.lstat(folder)
@@ -227,7 +227,7 @@ def _make(folder: str) -> bool:
 def _hand_over(path: str, owner: int, group: int, mode: int) -> None:
     """Set a path's mode and group; and its owner, when root makes it in a user's folder.
 
-    Where that is not allowed, fewer can send, and the others poll.
+    If that is not allowed, fewer users can send, and the others poll.
     """
     try:
         os.chown(path, owner if os.geteuid() == 0 else -1, group)

@@ -1,8 +1,8 @@
-"""Notices that wake processes on other machines, where no datagram goes: through the log that all share.
+"""Notices that wake processes on other machines, through the shared log.
 
-A notice is one short text to all that listen. For each process to be woken it has a letter that says why, and a
-checksum of where the process waits. A process wakes that finds its own checksum; two with the same one wake together,
-which does no harm.
+A notice is one short text for all listeners. For each process to be woken it has a letter for the reason, and a
+checksum of the address where the process waits. A process that finds its own checksum wakes up; two with the same
+checksum wake up together, which does no harm.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fleetgate.gate.liveness import process_identity
 
-ALL = "*"  # something may have been missed: every process looks
+ALL = "*"  # a notice may have been missed: every process looks
 _LONGEST = 7000  # PostgreSQL takes 8000 bytes
 _LETTERS = {b"granted": "g", b"left": "l", b"due": "d", b"ask": "a"}
 _MESSAGES = {letter: message for message, letter in _LETTERS.items()}
@@ -28,17 +28,17 @@ class Wake(NamedTuple):
 
 
 def elsewhere(wakes: Sequence[Wake]) -> list[Wake]:
-    """Those of other machines and containers."""
+    """The wakes for other machines and containers."""
     return [wake for wake in wakes if process_identity.local_pid(wake.holder) is None]
 
 
 def mark(host: str, address: str) -> str:
-    """The checksum of where a process waits."""
+    """The checksum of the address where a process waits."""
     return f"{crc32(f'{host}|{address}'.encode()):08x}"
 
 
 def written(wakes: Iterable[Wake]) -> str:
-    """The notice for these."""
+    """The notice for these processes."""
     marks = {
         _LETTERS.get(wake.message, "g") + mark(process_identity.host_of(wake.holder), wake.address) for wake in wakes
     }

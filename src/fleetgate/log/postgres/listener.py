@@ -1,7 +1,7 @@
 """Notices from other machines: LISTEN, on a connection and in a thread of its own.
 
-What comes is a hint and nothing more, as with the datagrams of one machine (gate/wakeup/mailbox.py): it may be lost,
-and a waiting process finds out at its next poll. With the thread, the descriptor to wait on stays the same while
+A notice is only a hint, like the datagrams of one machine (gate/wakeup/mailbox.py): it may be lost, and a waiting
+process finds out at its next poll. With the thread, the descriptor to wait on stays the same while
 connections come and go, and the owner's loop never waits for a server. After each connecting the owner is woken once,
 since something may have been missed.
 """
@@ -33,7 +33,7 @@ def channel(namespace: int) -> str:
 
 
 class NoticeListener:
-    """What is told to a namespace. Close it."""
+    """The notices of a namespace. Close it."""
 
     def __init__(self, address: Address, namespace: int) -> None:
         self._address = address
@@ -55,7 +55,7 @@ class NoticeListener:
         return self._ours.fileno()
 
     def drain(self) -> list[str]:
-        """What was told since, without waiting."""
+        """The notices since the last call, without waiting."""
         told: list[str] = []
         while True:
             try:
@@ -124,7 +124,7 @@ def _is_drivers(error: Exception) -> bool:
 
 
 def reaches(address: Address, namespace: int, patience_s: float = 2.0) -> bool:
-    """Whether LISTEN works here: what one connection tells, another one hears.
+    """Whether LISTEN works here: whether one connection receives the notice of another.
 
     Behind a pooler that assigns a connection for each transaction, it does not.
     """

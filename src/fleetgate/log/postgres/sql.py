@@ -1,4 +1,4 @@
-"""What the log says to PostgreSQL. `{ns}` is the number of its namespace; texts are put in as literals.
+"""The SQL statements of the log. `{ns}` is the number of its namespace; texts are put in as literals.
 
 The statements of one round trip are joined by semicolons; those that end with one are meant to be followed by others.
 """

@@ -1,7 +1,7 @@
-"""What the URL of a PostgreSQL store says: postgresql://user@host:port/database?namespace=team-a
+"""The URL of a PostgreSQL store: postgresql://user@host:port/database?namespace=team-a
 
-Everything but `namespace` is libpq's own: several hosts, sslmode, a password file. What is shown of it to anybody is
-put together from the parts that are no secret, never by taking the secret ones out.
+Everything but `namespace` is libpq's own: several hosts, sslmode, a password file. The form for messages is
+built from the parts that are not secret, never by removing the secret ones.
 """
 
 from __future__ import annotations
