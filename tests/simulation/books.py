@@ -16,7 +16,9 @@ from msgspec.structs import replace
 
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule, Spec, Ticket
+from fleetgate.core.usage import Usage
 
+_DAY_MS = 86_400_000
 _COOLDOWN_MS = {"agents": 0, "requests": 350}
 Selector = tuple[str, str]  # kind and text
 Pool = tuple[str, str]  # kind and name
@@ -39,6 +41,11 @@ class Books:
         self.backoffs: dict[str, str] = {}  # key -> the lease that tries whether it is over
         self.recovers_until = 0
         self.at = 0
+        self.budget = 0  # tokens of each project in a day
+        self.spent: dict[tuple[str, int], int] = {}  # by project and day: what was used or is reserved
+        self.holds: dict[str, tuple[str, int, int]] = {}  # by lease: project, day, and what is reserved for it
+        self.settled: set[str] = set()
+        self.used = Usage()  # all that counts as used
 
     def enter(self, event: ev.Event, at: int) -> None:
         """One event of the log, at this log time."""
@@ -63,11 +70,15 @@ class Books:
                 assert ident not in self.claimed, f"{ident} was claimed and went back in the queue"
                 self.tickets[ident] = self.leases.pop(ident)[0]
                 self.away.add(ident)
+                self._settle(ident, 0)
                 self._stop_trying(ident)
             case ev.Asked(id=ident):
                 self.away.remove(ident)
-            case ev.Released(id=ident) | ev.Reclaimed(id=ident):
+            case ev.Released(id=ident, usage=usage) | ev.Reclaimed(id=ident, usage=usage):
                 self._end(ident)
+                self._count(ident, usage)
+            case ev.Settled(id=ident, usage=usage):
+                self._spend(ident, usage)
             case ev.Cancelled(id=ident) | ev.Expired(id=ident) | ev.Dropped(id=ident):
                 del self.tickets[ident]
                 self.away.discard(ident)
@@ -101,9 +112,50 @@ class Books:
                 assert key in event.probes, f"{event.id} got {event.model}, and {key} is backed off"
                 assert not trying, f"{event.id} tries whether {key} is over, and so does {trying}"
         self.backoffs.update(dict.fromkeys(event.probes, event.id))
+        self._reserve(event, ticket)
         self.leases[event.id] = ticket, event.model
         if event.claimed:
             self.claimed.add(event.id)
+
+    # The budget of each project: what is granted fits, and what is used counts once.
+
+    def _reserve(self, event: ev.Granted, ticket: Ticket) -> None:
+        wanted = 0 if ticket.estimate is None else ticket.estimate.tokens
+        where = (ticket.spec.project, self.at // _DAY_MS)
+        spent = self.spent.get(where, 0)
+        alone = spent == 0
+        assert alone or event.adopted or spent + max(wanted, 1) <= self.budget, (
+            f"{event.id} got {wanted} tokens of {where[0]}, which has used {spent} of {self.budget}"
+        )
+        self.spent[where] = spent + wanted
+        self.holds[event.id] = (*where, wanted)
+
+    def _settle(self, ident: str, tokens: int) -> None:
+        project, day, held = self.holds.pop(ident)
+        if day == self.at // _DAY_MS:
+            self.spent[project, day] += tokens - held
+        else:
+            today = (project, self.at // _DAY_MS)
+            self.spent[today] = self.spent.get(today, 0) + tokens
+
+    def _spend(self, ident: str, usage: Usage) -> None:
+        self.settled.add(ident)
+        self.used = self.used.plus(usage)
+        project, day, held = self.holds[ident]
+        today = (project, self.at // _DAY_MS)
+        covered = min(held, usage.tokens) if day == today[1] else 0
+        self.holds[ident] = (project, day, held - covered)
+        self.spent[today] = self.spent.get(today, 0) + usage.tokens - covered
+
+    def _count(self, ident: str, usage: Usage | None) -> None:
+        if usage is not None:
+            self.used = self.used.plus(usage)
+        if usage is not None and usage.source != "estimate":
+            self._settle(ident, usage.tokens)
+        elif usage is None and ident in self.settled:
+            self._settle(ident, 0)
+        else:
+            self.holds.pop(ident)  # what was reserved counts as used
 
     def _end(self, ident: str) -> None:
         ticket, model = self.leases.pop(ident)
@@ -179,7 +231,8 @@ class Books:
             case ev.CapReset(kind, text):
                 del self.runtime[kind, text]
                 self._forgive((kind, text))
-            case ev.FileLoaded(rules=loaded):
+            case ev.FileLoaded(rules=loaded, budgets=budgets):
+                self.budget = budgets[0].amount if budgets else 1 << 60
                 before, self.file = self.file, {(rule.kind, rule.selector): rule for rule in loaded}
                 for selector in {*before, *self.file}:
                     if getattr(before.get(selector), "cap", None) != getattr(self.file.get(selector), "cap", None):
@@ -198,7 +251,9 @@ class Books:
                 self.backoffs[key] = ""
             case ev.BackoffEnded(key=key):
                 del self.backoffs[key]
-            case ev.SelectorSeen() | ev.Bypassed() | ev.Chosen():
+            case ev.SelectorSeen() | ev.Bypassed() | ev.Chosen() | ev.HourClosed() | ev.BudgetReached():
+                pass
+            case ev.RatesObserved():  # they only hold requests back
                 pass
             case _:
                 raise AssertionError(f"unknown to the books: {event}")

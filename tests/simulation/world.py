@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import reduce
 from time import monotonic, sleep
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.engine import Engine
-from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.entities import BudgetRule, Rule, Spec
 from fleetgate.core.errors import InternalError
 from fleetgate.core.invariants import check_invariants
 from fleetgate.core.state.snapshot_format import Snapshot
 from fleetgate.core.state.state import State
+from fleetgate.core.usage import ESTIMATE, RESPONSE, Reading, Size, Usage
 from fleetgate.gate.replica import replica
 from fleetgate.gate.replica.replica import Decided, Replica
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
+from fleetgate.gate.usage_rows import closed_rows
 from fleetgate.log.protocol import START, Commit, Log, Position, StoreError
 from tests.simulation.books import Books
 from tests.simulation.faults import KINDS, FaultyLog, Killed
@@ -217,6 +221,11 @@ class World:
         expected = picture(fresh, now)
         assert fresh.tickets.keys() == self.books.tickets.keys()
         assert fresh.leases.keys() == self.books.leases.keys()
+        rows = list(fresh.usage.rows())
+        hour = now // 3_600_000
+        rows += [row for _, row in closed_rows(self.observer, hour - 99, hour + 1)]
+        counted = reduce(Usage.plus, (row.usage for row in rows), Usage())
+        assert replace(counted, source="") == replace(self.books.used, source=""), "usage counts once"
         for ident, lease in fresh.leases.items():
             told = self.observer.side_value(TICKET_NEWS, ident)
             assert (told == b"granted") == (not lease.claimed), f"{ident}: the row for its backstop poll says {told!r}"
@@ -291,7 +300,11 @@ class World:
             Rule(kind, selector, cap=self.random.randint(1, 3) + (selector == "project"), on_429="step")
             for kind, selector in SELECTORS
         )
-        return cmd.LoadFile("/etc/fleetgate.toml", f"digest {self.files}", self.files, rules)
+        budgets = (
+            BudgetRule("project", "tokens", 4_000, "day"),
+            BudgetRule("umans", "calls", self.random.choice((20, 60)), "1m", 60_000),
+        )
+        return cmd.LoadFile("/etc/fleetgate.toml", f"digest {self.files}", self.files, rules, budgets=budgets)
 
     def acquire(self, process: Process) -> cmd.Acquire:
         draw = self.random
@@ -324,7 +337,12 @@ class World:
             wake=process.replica.address,
             command=f"agent {ident}",
             key=draw.choice(("", "", "", "nightly")),
+            estimate=draw.choice((None, None, Usage(1, draw.randint(0, 300), source=ESTIMATE))),
+            size=draw.choice((None, Size(draw.randint(0, 900), 40))),
         )
+
+    def usage(self) -> Usage:
+        return Usage(1, self.random.randint(0, 60), output=self.random.randint(0, 60), cost=3, source=RESPONSE)
 
     def known(self) -> str:
         """An id that waits or is granted, one that was asked for lately and may be gone, or one that never was."""
@@ -336,7 +354,13 @@ class World:
     def release(self, process: Process) -> cmd.Command:
         draw = self.random
         outcome = draw.choice(("ok", "ok", "ok", "ok", "local_error", "rate_limited", "auth", "server_error"))
-        return cmd.Release(self.known(), outcome, draw.choice((None, 700)), credential=draw.choice(("", "old")))
+        if draw.random() < 0.1:
+            return cmd.Settle(self.known(), self.usage())
+        if draw.random() < 0.1:
+            return cmd.ObserveRates(self.known(), (Reading("calls", 50, draw.randint(0, 50), 20_000),))
+        usage = draw.choice((None, Usage(source=RESPONSE), self.usage(), self.usage()))
+        credential = draw.choice(("", "old"))
+        return cmd.Release(self.known(), outcome, draw.choice((None, 700)), credential=credential, usage=usage)
 
     def claim(self, process: Process) -> cmd.Command:
         child = f"h|boot|1|{process.name.split('|')[3]}000|1" if self.random.random() < 0.3 else ""
@@ -416,6 +440,11 @@ def picture(state: State, now: int) -> Snapshot:
         for project, share in record.shares.items():
             if not state.pools[f"{record.kind} {record.pool}"].shares.projects[project].waiting:
                 share.start = max(share.start, record.virtual)
+                share.latest = share.latest_at = 0
+    for budget in snapshot.budgets:
+        for project, share in budget.shares.items():
+            if not state.budgets[f"budget {budget.budget}"].shares.projects[project].waiting:
+                share.start = max(share.start, budget.virtual)
                 share.latest = share.latest_at = 0
     return snapshot
 
