@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
 import pytest
 
 from fleetgate.config.settings import TOLD, TOLD_BY_DEFAULT, Notify
@@ -11,6 +14,7 @@ from fleetgate.log.protocol import Commit
 from fleetgate.notify.messages import Message, messages_of, wanted
 from fleetgate.notify.senders import NotSent, sender, way
 from fleetgate.notify.targets import GIVE_UP_S, HOUR_S, Saved, Target
+from fleetgate.present.log_time import LogTimes
 
 OPUS = "anthropic/claude-opus-4-6"
 AT = 1_000_000
@@ -232,3 +236,17 @@ def test_t1_what_cannot_be_sent_says_why_and_shows_no_secret(target: Notify, say
         sender(target)("title", {"event": "test", "text": "hello"})
     assert says in str(error.value)
     assert "secret" not in str(error.value) + way(target)
+
+
+@pytest.mark.parametrize(
+    ("ahead_h", "says"), [(3, "at 13:00"), (19, "at 05:00"), (24 * 13, "on 2026-12-01 at 10:00"), (-1, "at 09:00")]
+)
+def test_V7_a_moment_is_said_in_the_configured_time_zone(ahead_h: int, says: str):
+    class Gate:
+        def now(self) -> int:
+            return 5_000
+
+        def wall_offset_ms(self) -> int:
+            return round(datetime(2026, 11, 18, 9, tzinfo=UTC).timestamp() * 1000) - 5_000
+
+    assert LogTimes(Gate()).clock(5_000 + ahead_h * 3_600_000, ZoneInfo("Europe/Berlin")) == says

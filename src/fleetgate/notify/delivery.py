@@ -27,6 +27,7 @@ from fleetgate.notify.senders import Document, sender
 from fleetgate.notify.targets import Saved, Target
 from fleetgate.present.event_text import event_json
 from fleetgate.present.log_time import LogTimes
+from fleetgate.present.usage.period import zone_of
 
 POLL_S = 1.0
 _AT_ONCE = 200  # commits
@@ -160,7 +161,7 @@ class Notifier:
         return None if view is None else view.position
 
     def _clock(self, at: int) -> str:
-        return LogTimes(self._gate).clock(at)
+        return LogTimes(self._gate).clock(at, zone_of(self._gate.settings))
 
     # What is sent.
 

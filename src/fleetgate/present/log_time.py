@@ -15,6 +15,10 @@ FAR_MS = 10**11  # three years from now: a pause without an end
 
 Json = dict[str, object]
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
 
 class Timed(Protocol):
     """A gate, which knows the log's time."""
@@ -45,10 +49,12 @@ class LogTimes:
         """Month, day and time where the reader is."""
         return strftime("%m-%d %H:%M:%S", localtime((at + self.offset_ms) // 1000))
 
-    def clock(self, at: int) -> str:
-        """`at 14:00`, or `on 2026-12-01 at 00:00` if that is more than 20 hours away; where the reader is."""
+    def clock(self, at: int, zone: tzinfo | None = None) -> str:
+        """`at 14:00`, or `on 2026-12-01 at 00:00` if that is more than 20 hours away; in a zone, or where we are."""
+        from datetime import datetime
+
         form = "at %H:%M" if abs(at - self.now) < _SAME_DAY_MS else "on %Y-%m-%d at %H:%M"
-        return strftime(form, localtime((at + self.offset_ms) // 1000))
+        return datetime.fromtimestamp((at + self.offset_ms) / 1000, zone).strftime(form)
 
     def ago(self, at: int) -> str:
         return f"{span(self.now - at)} ago"
