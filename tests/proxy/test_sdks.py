@@ -15,6 +15,7 @@ from google import genai
 from google.genai import errors as genai_errors
 from google.genai import types
 
+from fleetgate.core.usage import Usage
 from fleetgate.testing.script import Fault
 from tests.proxy.proxied import Proxied
 
@@ -166,6 +167,48 @@ def test_an_image_of_10_mb(ways: dict[str, tuple[str, str]], shared: Proxied) ->
     assert _same(chat, *ways["anthropic"])
     direct, through = list(shared.provider.seen)[-2:]
     assert direct.body == through.body
+
+
+def _chat(url: str, stream: bool) -> None:
+    options = {"stream_options": {"include_usage": True}} if stream else {}
+    with _openai(url) as client:
+        answer = client.chat.completions.create(model="m1", messages=MESSAGE, stream=stream, **options)
+        list(answer)
+
+
+def _respond(url: str, stream: bool) -> None:
+    with _openai(url) as client:
+        list(client.responses.create(model="m1", input="hi", stream=stream))
+
+
+def _message(url: str, stream: bool) -> None:
+    with _anthropic(url) as client:
+        list(client.messages.create(model="claude-x", max_tokens=5000, messages=MESSAGE, stream=stream))
+
+
+def _generate(url: str, stream: bool) -> None:
+    client = _gemini(url)  # held: it closes its connections when it is collected
+    if stream:
+        list(client.models.generate_content_stream(model="gemini-2", contents="hi"))
+    else:
+        client.models.generate_content(model="gemini-2", contents="hi")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    ("sdk", "ask"), [("openai", _chat), ("openai", _respond), ("anthropic", _message), ("gemini", _generate)]
+)
+def test_U1_what_an_sdk_uses_is_counted(
+    ways: dict[str, tuple[str, str]], shared: Proxied, sdk: str, ask: Callable[[str, bool], None], stream: bool
+) -> None:
+    shared.check_nothing_is_held()
+    before, served = len(shared.events("released")), shared.provider.served.total
+    shared.provider.usages.append(Usage(1, 1234, 567, 0, 890))
+    ask(ways[sdk][1], stream)
+    (event,) = shared.wait_until(lambda: shared.events("released")[before:], "it ended")
+    usage = event["usage"]
+    assert (usage["input"], usage["cache_read"], usage["output"], usage["source"]) == (1234, 567, 890, "response")
+    assert shared.provider.served.total.tokens - served.tokens == usage["tokens"]
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 413, 500])
