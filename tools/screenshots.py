@@ -15,12 +15,17 @@ from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.dashboard import fleet, jobs
+from tests.dashboard import fleet, jobs, spending
 from tests.dashboard.browser import launched
 from tests.dashboard.service import Server
 
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-SIZES = {"wide": (1440, 900), "phone": (390, 844)}
+SIZES = {"wide": (1440, 900), "tablet": (768, 1024), "phone": (390, 844), "small": (320, 700)}
+PAGES = {
+    "usage": ("#/usage?by=model&period=7d", "div.usage-list tbody tr"),
+    "runs": ("#/usage?by=project&of=webshop", "section.usage-list tbody tr"),
+    "budgets": ("#/budgets", ".budget"),
+}
 
 
 def main(folder: Path, seconds: float) -> None:
@@ -45,6 +50,11 @@ def main(folder: Path, seconds: float) -> None:
                         page.get_by_role("button", name="Exact rounding in checkout", exact=True).last.click()
                         page.wait_for_selector(".output span")
                         page.screenshot(path=str(folder / f"{name}-{scheme}-job.png"))
+                        page.keyboard.press("Escape")
+                        for title, (address, shown) in PAGES.items():
+                            page.evaluate("address => { location.hash = address; }", address)
+                            page.locator(shown).first.wait_for()
+                            page.screenshot(path=str(folder / f"{name}-{scheme}-{title}.png"), full_page=True)
                         page.close()
         finally:
             server.stop()
@@ -74,6 +84,7 @@ def live(server: Server, seconds: float) -> None:
         server.release(ident)
     fleet.trouble(server)
     jobs.afternoon(server)
+    spending.week(server)
     time.sleep(12)  # two more samples
 
 

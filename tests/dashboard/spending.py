@@ -1,9 +1,10 @@
-"""Usage for the dashboard: hours of it beside the log, and runs that end with it."""
+"""Usage for the dashboard: hours of it beside the log, runs that end with it, and budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fleetgate.core import commands as cmd
 from fleetgate.core.budgets.usage_sums import HOUR_MS
 from fleetgate.core.usage import ESTIMATE, RECORD, RESPONSE, Usage, UsageRow
 from fleetgate.log import open_log
@@ -47,3 +48,25 @@ def run_ended(server: Server, model: str, project: str, *, calls: int = 4, cost:
     (ident,) = server.ask(model, "claude -p 'Fix it'", kind="agents", project=project)
     server.release(ident, usage=Usage(calls, 1_200, 0, 0, 340, cost, RECORD))
     return ident
+
+
+def week(server: Server) -> None:
+    """A week of usage, budgets in every state, and running agents that have used something; for pictures."""
+    work = [ago for ago in range(1, 160) if ago % 24 not in range(9, 17)]
+    hours_ago(server, (*MODELS, "gemini/flash", "openrouter/meta/llama-4"), work)
+    for number in range(6):
+        run_ended(server, MODELS[number % 3], "webshop", calls=4 + number, cost=250_000 * (1 + number % 3))
+    for selector, unit, amount, per in (
+        ("project:webshop", "usd", 2, "day"),
+        ("project:ledger", "usd", 20, "day"),
+        ("project:docs", "usd", 5, "week"),
+        ("anthropic", "usd", 200, "month"),
+        ("anthropic/claude-opus-*", "input", 400_000, "1m"),
+    ):
+        server.http("POST", "/v1/budgets", selector=selector, unit=unit, amount=amount, per=per)
+    for project, cost in (("webshop", 2_150_000), ("ledger", 17_300_000), ("docs", 1_100_000)):
+        run_ended(server, "acme/small", project, calls=9, cost=cost)
+    held = server.gate.read().leases
+    for place, ident in enumerate(list(held)[:7]):
+        used = Usage(3 + place, 11_000 * (1 + place), 60_000, 0, 2_100 * (1 + place), 120_000 * (1 + place), RESPONSE)
+        server.tell(cmd.Settle(ident, used))

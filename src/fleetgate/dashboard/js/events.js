@@ -5,7 +5,7 @@ import { onChange, store } from "./store.js";
 import { nothing } from "./table.js";
 
 const SHOWN = 14;
-const QUIET = new Set(["usage_asked", "usage_answered", "renewed", "claimed", "observed", "asked"]);
+const QUIET = new Set(["usage_asked", "usage_answered", "renewed", "claimed", "observed", "asked", "settled", "hour_closed", "rates_observed"]);
 const BAD = new Set(["reduced", "reclaimed", "backed_off", "expired", "bypassed", "returned"]);
 
 const list = h("ol", { class: "events", reversed: true });

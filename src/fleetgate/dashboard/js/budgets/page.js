@@ -57,7 +57,7 @@ function make() {
     bar: h("div", { class: "budget-bar", role: "img" }, h("i", { class: "used" }), h("i", { class: "reserved" })),
     state: h("span", { class: "chip" }),
     queue: h("button", { type: "button", class: "pool-queue", on: { click: () => showWaiting(node.budget) } }),
-    none: h("span", { class: "pool-queue none", text: "none waiting" }),
+    none: h("span", { class: "pool-queue none" }),
     left: h("span", {}),
     reset: h("span", {}),
     until: timeNode(null, "left"),
@@ -93,8 +93,10 @@ function change(node, budget) {
   text(p.state, stateText(budget, state));
   text(p.queue, `${count(budget.waiting)} waiting`);
   attr(p.queue, "aria-label", `${count(budget.waiting)} waiting for ${budget.name}: show them`);
-  show(p.queue, budget.waiting > 0);
-  show(p.none, budget.waiting === 0);
+  const blocks = budget.waiting > 0 && state !== "well"; // otherwise they wait for something else that they need
+  show(p.queue, blocks);
+  show(p.none, !blocks);
+  text(p.none, budget.waiting ? `${count(budget.waiting)} waiting for other limits` : "none waiting");
   text(p.left, budget.free < 0 ? `${amountOf(-budget.free, unit)} more than allowed` : `${amountOf(budget.free, unit)} left`);
   text(p.reset, budget.rate ? `refills ${figureOf(budget.amount, unit)} a ${periodName(budget.per)}` : budget.resets_at ? "resets in" : "starts with its first use");
   setTime(p.until, budget.resets_at);

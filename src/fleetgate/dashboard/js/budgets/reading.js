@@ -41,5 +41,5 @@ const ORDER = { empty: 0, nearly: 1, well: 2 };
 
 /** Trouble first; otherwise by name, so that cards keep their place. */
 export function byTrouble(budgets) {
-  return [...budgets].sort((one, other) => ORDER[standing(one)] - ORDER[standing(other)] || other.waiting - one.waiting || (one.name < other.name ? -1 : 1));
+  return [...budgets].sort((one, other) => ORDER[standing(one)] - ORDER[standing(other)] || (one.name < other.name ? -1 : 1));
 }

@@ -131,7 +131,7 @@ function drawFigures(sum, answer) {
   const prompt = sum.input + cached;
   const share = cached ? `${Math.round((100 * sum.cache_read) / prompt)} % from the cache` : "";
   const items = [
-    ["Cost", costText(sum), sum.complete ? (sum.cost === null ? "" : exactly(sum.cost / 1e6)) : "part of the cost is not known"],
+    ["Cost", costText(sum), !sum.complete ? "part of the cost is not known" : sum.cost === null || exactly(sum.cost / 1e6) === costText(sum) ? "" : exactly(sum.cost / 1e6)],
     ["Input tokens", compact(prompt), [exactOf(prompt), share].filter(Boolean).join(", ")],
     ["Output tokens", compact(sum.output), exactOf(sum.output)],
     ["Calls", compact(sum.calls), [exactOf(sum.calls), sum.estimated ? `${count(sum.estimated)} estimated` : ""].filter(Boolean).join(", ")],
