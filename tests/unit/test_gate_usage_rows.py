@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from random import Random
+
 import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.budgets.usage_sums import HOUR_MS
 from fleetgate.core.entities import Spec
-from fleetgate.core.usage import ESTIMATE, RESPONSE, Usage
+from fleetgate.core.usage import ESTIMATE, RESPONSE, Usage, UsageRow
 from fleetgate.gate.replica.replica import Replica
 from fleetgate.gate.usage_rows import TABLE, closed_rows, key_of
 from fleetgate.log.memory import MemoryLog
 from fleetgate.log.protocol import SideWrite, StoreError
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.usage_hours import OPUS, row, write_beside, write_hours
 
 HOUR = 498_000
@@ -92,3 +96,40 @@ def test_what_calls_used_is_the_same_before_and_after_their_hour_is_closed() -> 
     call("call-000005", Usage(calls=1, output=40, cost=5, source=RESPONSE))
     assert [key for key, _ in replica.log.side_items(TABLE)] == [key_of(HOUR)]
     assert counted() == [*first, (HOUR + 2, 1, 40, 5, RESPONSE)]
+
+
+def test_u5_a_year_of_a_busy_fleet_takes_less_than_100_megabytes(tmp_path: Path) -> None:
+    random = Random(1)
+
+    def busy_hour() -> list[UsageRow]:
+        names = [
+            (f"project-{n % 10}", f"anthropic@team-{n % 5}/claude-opus-4-6", f"build-{n % 7:02}") for n in range(50)
+        ]
+        return [
+            UsageRow(
+                project,
+                model,
+                host,
+                "",
+                "requests",
+                Usage(
+                    random.randint(1, 500),
+                    random.randint(1, 5_000_000),
+                    random.randint(1, 50_000_000),
+                    random.randint(0, 1_000_000),
+                    random.randint(1, 500_000),
+                    random.randint(1, 90_000_000),
+                    RESPONSE,
+                ),
+            )
+            for project, model, host in names
+        ]
+
+    log = SqliteLog(str(tmp_path / "store"))
+    hours = 480
+    for first in range(0, hours, 24):
+        write_hours(log, {HOUR + n: busy_hour() for n in range(first, first + 24)})
+    log.close()
+    taken = (tmp_path / "store" / "fleetgate.db").stat().st_size
+    assert taken > hours * 1_000, "it is not in the file yet"
+    assert taken * 8_760 / hours < 100_000_000

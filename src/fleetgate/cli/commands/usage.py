@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from importlib.util import find_spec
 
 import click
 import msgspec
 
 from fleetgate.cli.output.table import Cell, Column, Screen, say
 from fleetgate.cli.read_only_gate import note, opened, say_json
+from fleetgate.config.install_hint import install_command
 from fleetgate.core.errors import BadRequest
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import count, number_text, printable
@@ -129,7 +131,7 @@ def _marks(total: UsageTotal) -> list[str]:
     """What the marks in the table mean, where there are any."""
     marks = []
     if not total.cost_complete:
-        marks.append('cost not known: some models have no price; set it under [prices."PROVIDER/MODEL"] in the config')
+        marks.append(_no_price())
     if total.estimated:
         what = (
             f"{count(total.estimated_calls, 'call')} ended unseen"
@@ -140,6 +142,14 @@ def _marks(total: UsageTotal) -> list[str]:
     if total.partial_calls:
         marks.append(f"{count(total.partial_calls, 'response')} broke off, and counted as far as they came")
     return marks
+
+
+def _no_price() -> str:
+    """What to do about a cost that is not known."""
+    text = "some models have no price: set it in [prices] of the config"
+    if find_spec("genai_prices") is None:
+        text += f", or install the published prices: `{install_command('prices')}`"
+    return text
 
 
 def _nothing(query: UsageQuery) -> list[str]:
