@@ -201,6 +201,8 @@ def test_c1_a_valid_file_is_said_to_be_valid_and_changes_nothing(cli: Cli):
     assert cli.ok("config", "check", "new.toml") == f"{cli.folder}/new.toml: valid (2 caps, 1 provider)\n"
     assert cli.json("config", "check")["path"] == str(cli.config)
     assert cli.length() == before
+    (cli.folder / "new.toml").write_text('[budgets]\nproject = { usd = 20, per = "day" }\n')
+    assert cli.ok("config", "check", "new.toml").endswith(": valid (0 caps, 1 budget, 0 providers)\n")
 
 
 def test_c6_every_mistake_is_named_with_line_key_and_what_is_valid(cli: Cli):

@@ -103,8 +103,10 @@ def check(file: str | None, as_json: bool) -> int:
         say_json({"path": file or config_path(), "valid": False, "problems": error.problems})
         return exit_codes.CONFIG
     caps = len(loaded.settings.rules)
-    text = f"{loaded.path}: valid ({count(caps, 'cap')}, {count(len(loaded.settings.providers), 'provider')})"
-    show_result(as_json, {"path": loaded.path, "valid": True, "caps": caps, "problems": []}, text)
+    budgets = len(loaded.settings.budgets)
+    numbers = [count(caps, "cap"), *([count(budgets, "budget")] if budgets else [])]
+    text = f"{loaded.path}: valid ({', '.join(numbers)}, {count(len(loaded.settings.providers), 'provider')})"
+    show_result(as_json, {"path": loaded.path, "valid": True, "caps": caps, "budgets": budgets, "problems": []}, text)
     if caps and store_url().startswith(POSTGRES):
         note(f"many machines share this store: to apply the caps of this file, `fleetgate config apply {loaded.path}`")
     return exit_codes.OK
