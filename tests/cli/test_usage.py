@@ -165,3 +165,11 @@ def test_u4_usage_by_run_says_from_when_on_runs_are_known(cli: Cli):
     assert "the history begins there" in said.err
     assert cli.json("usage", "--by", "run")["total"]["calls"] == 2
     assert cli.json("usage")["total"]["calls"] == 3, "the sums know more than the history"
+
+
+def test_u4_days_and_hours_are_those_of_the_configured_zone(cli: Cli):
+    cli.configure('time_zone = "Asia/Kolkata"')
+    fill(cli)
+    document = cli.json("usage", "--by", "hour")
+    assert all(line["hour"].endswith(":30:00+05:30") for line in document["rows"])
+    assert ":30 to " in cli.ok("usage").splitlines()[0]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+from datetime import tzinfo
 from importlib.util import find_spec
 
 import click
 import msgspec
 
+from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.output.table import Cell, Column, Screen, say
 from fleetgate.cli.read_only_gate import note, opened, say_json
+from fleetgate.config.errors import ConfigError
 from fleetgate.config.install_hint import install_command
 from fleetgate.core.errors import BadRequest
 from fleetgate.present.log_time import LogTimes
@@ -65,8 +68,7 @@ def command(by: str, since: str, until: str, project: str, model: str, as_json: 
         raise BadRequest("--json and --csv: choose one")
     with opened(configured=False) as gate:
         counted = current_usage(gate.replica.catch_up())
-        moments, zone = LogTimes(gate), zone_of(gate.settings)
-        query = parse_query(by, since, until, moments, zone=zone, project=project, model=model, option="--")
+        query = parse_query(by, since, until, LogTimes(gate), zone=_zone(), project=project, model=model, option="--")
         report = query.answer(gate.log, counted)
     if report.period.low > query.period.low:
         note(f"runs are known since {report.period.start(report.period.low)}: the history begins there")
@@ -76,6 +78,16 @@ def command(by: str, since: str, until: str, project: str, model: str, as_json: 
         say(_csv(report))
     else:
         _draw(report, query)
+
+
+def _zone() -> tzinfo | None:
+    """The configured time zone. With an invalid config file usage can be read, too."""
+    try:
+        loaded = load_config()
+    except ConfigError as error:
+        note(f"days and hours are those of this machine's time zone, as the config file is not valid: {error}")
+        return None
+    return None if loaded is None else zone_of(loaded.settings)
 
 
 def _csv(report: UsageTable) -> str:
