@@ -17,6 +17,9 @@ from setuptools.command.build_ext import build_ext
 
 # Modules that most decisions go through. mypyc cannot compile a module that defines a msgspec.Struct.
 COMPILED = (
+    "core/budgets/budget.py",
+    "core/budgets/rate.py",
+    "core/budgets/window.py",
     "core/deadlines.py",
     "core/engine.py",
     "core/handlers/acquire.py",
@@ -33,6 +36,7 @@ COMPILED = (
     "core/pools/limiter.py",
     "core/pools/parking.py",
     "core/pools/pool.py",
+    "core/pools/resource.py",
     "core/pools/usage_gate.py",
     "core/queue/admission.py",
     "core/queue/grants.py",
@@ -40,12 +44,14 @@ COMPILED = (
     "core/queue/queue.py",
     "core/queue/ticket_index.py",
     "core/recorder.py",
+    "core/state/budget_events.py",
     "core/state/limit_events.py",
     "core/state/state.py",
     "core/views/wait_reasons.py",
     "simulate/agenda.py",
     "simulate/random_durations.py",
     "simulate/provider.py",
+    "simulate/token_bucket.py",
     "simulate/world.py",
 )
 

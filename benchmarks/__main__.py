@@ -6,6 +6,7 @@ import sys
 
 from benchmarks import (
     adapt,
+    budgets,
     contention,
     engine,
     gate,
@@ -25,6 +26,7 @@ from benchmarks.report import Row, environment, table
 
 ALL = {
     "engine": engine.measure,
+    "budgets": budgets.measure,
     "gate": gate.measure,
     "contention": contention.measure,
     "wake": wakeup.measure,
