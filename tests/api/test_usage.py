@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from fleetgate.core.budgets.usage_sums import HOUR_MS
 from fleetgate.log import open_log
@@ -47,3 +48,11 @@ def test_u4_a_question_about_usage_that_is_wrong_is_answered_with_what_is_valid(
         answer = served.get(f"/v1/usage?{query}")
         assert answer.status == 400, answer
         assert words in answer.json["error"]
+
+
+def test_u4_days_over_http_are_those_of_the_configured_zone(tmp_path: Path):
+    with Served(tmp_path, 'time_zone = "Asia/Kolkata"') as served:
+        fill(served)
+        rows = served.ok("GET", "/v1/usage?by=hour")["rows"]
+    assert rows
+    assert all(line["hour"].endswith(":30:00+05:30") for line in rows)
