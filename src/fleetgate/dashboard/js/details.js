@@ -21,7 +21,7 @@ export async function showTicket(ticket) {
         ["Until", moment(reason.until, "left")],
         ["Blocked by", reason.pools.join(", ")],
         ["Budget", reason.budget ? h("a", { href: "#/budgets", text: reason.budget, on: { click: () => close(null) } }) : null],
-        ["Left in it", reason.budget ? amountOf(reason.left, reason.budget.split(" ").at(-1).split("/")[0]) : null],
+        ["Left in it", reason.budget ? leftText(reason) : null],
         ["Expected start", estimate(ticket.estimate_s)],
         ["Models", ticket.models.join(", ")],
         ["Needs", `${some(ticket.slots, "slot")}, ${ticket.kind}`],
@@ -38,6 +38,11 @@ export async function showTicket(ticket) {
     ],
   });
   if (act) await act();
+}
+
+function leftText({ budget, left }) {
+  const unit = budget.split(" ").at(-1).split("/")[0];
+  return left < 0 ? `nothing, ${amountOf(-left, unit)} more than allowed are used` : amountOf(left, unit);
 }
 
 function ticketActions(ticket, close) {
