@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 from fleetgate.core.compiled import COMPILED
 from tests.unit.test_setup import COMPILED as PATHS
+
+SOURCES = Path(__file__).parents[2] / "src" / "fleetgate"
+CORE = [path for path in (SOURCES / "core").rglob("*.py") if path.name != "__init__.py"]
 
 
 def test_all_of_the_core_is_compiled_or_none_of_it():
     files = [import_module("fleetgate." + path[:-3].replace("/", ".")).__file__ or "" for path in PATHS]
     assert {file.endswith(".so") for file in files} == {COMPILED}
     assert {file.endswith(".py") for file in files} == {not COMPILED}
+
+
+def test_a_class_and_its_base_are_both_compiled_or_neither():
+    """mypyc fails only when the compiled class is imported: an installed Fleetgate would not start."""
+    modules = {"fleetgate." + path[:-3].replace("/", ".") for path in PATHS}
+    names = {f"fleetgate.{path.relative_to(SOURCES).with_suffix('')}".replace("/", ".") for path in CORE}
+    for name in names:
+        for each in vars(import_module(name)).values():
+            if isinstance(each, type) and each.__module__ == name:
+                for base in each.__bases__:
+                    if base.__module__.startswith("fleetgate."):
+                        assert (name in modules) == (base.__module__ in modules), f"{name}.{each.__name__}"
