@@ -9,9 +9,10 @@ import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.usage import RECORD, Usage
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import job_store, output_files, state_machine, submit, unattended_ends
-from fleetgate.jobs.job_record import Job, JobSpec
+from fleetgate.jobs.job_record import Job, JobSpec, add_usage
 from fleetgate.jobs.output_files import ERR, NOTE, OUT, OutputReader, OutputWriter
 from fleetgate.jobs.retry_policy import (
     FIRST_PAUSE_MS,
@@ -24,7 +25,8 @@ from fleetgate.jobs.retry_policy import (
     valid_retry_on,
     verdict,
 )
-from fleetgate.log.protocol import START
+from fleetgate.jobs.worker.attempt import Attempt
+from fleetgate.log.protocol import START, StoreError
 from fleetgate.log.sqlite.log import SqliteLog
 from fleetgate.notify.messages import messages_of
 
@@ -111,6 +113,12 @@ def test_j3_the_other_ends_of_an_attempt():
     overstayed = verdict(job(retries=0), AttemptEnd("local_error", signal=15, ended_because="overstayed"), 0)
     assert overstayed.why == "ended by its time-out"
     assert verdict(job(retries=0), AttemptEnd("server_error"), 0).why == "server_error"
+
+
+def test_v7_a_job_that_a_budget_stops_spends_no_retry_unless_it_had_finished():
+    stopped = AttemptEnd("local_error", "budget project:web usd/day is used up", signal=15, ended_because="budget")
+    assert verdict(job(retries=0), stopped, 0) == ("limit", "stopped: budget project:web usd/day is used up", 0)
+    assert verdict(job(), stopped._replace(outcome="ok", exit_code=0), 0).edge == "finish"
 
 
 def test_j2_a_job_that_takes_its_worker_down_each_time_is_lost_in_the_end():
@@ -212,6 +220,68 @@ def test_q2_output_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path:
     writer.note("lost")
     writer.close()
     assert writer.lost > 0
+
+
+# Usage.
+
+ONE = Usage(1, 1000, 0, 0, 100, 10_000, RECORD)
+
+
+def test_u2_an_attempt_counts_once_however_often_its_usage_is_noted():
+    one = job()
+    add_usage(one, ONE)
+    add_usage(one, ONE)
+    add_usage(one, None)
+    assert one.spent == ONE
+    one.attempt = 2
+    add_usage(one, ONE)
+    assert one.spent == ONE.plus(ONE)
+    assert [each.attempt for each in one.attempts_spent] == [1, 2]
+
+
+def running(gate: DirectGate, **said: object) -> Attempt:
+    """A job of this process, as if its agent had been started."""
+    (one,) = submit.submit(gate, [JobSpec(("true",), "/", gate.host, **said)])  # type: ignore[arg-type]
+    gate.one(cmd.Offer(one.id, gate.me, gate.host, "", ()))
+    found = job_store.find(gate.log, one.id)
+    assert found is not None
+    attempt = Attempt(gate, gate.state.leases[one.id], found, lambda text: None)
+    attempt._begin(gate.me)
+    return attempt
+
+
+def test_j3_an_end_that_has_to_be_written_twice_spends_one_retry_and_counts_its_usage_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    gate = DirectGate(SqliteLog(str(tmp_path)), folder=str(tmp_path))
+    attempt, decide = running(gate, retries=3), gate.decide
+
+    def away(*_: object, **__: object) -> None:
+        raise StoreError("away")
+
+    release = cmd.Release(attempt.id, "local_error", exit_code=1, holder=gate.me, usage=ONE)
+    monkeypatch.setattr(gate, "decide", away)
+    with pytest.raises(StoreError):
+        attempt.settle(release, AttemptEnd("local_error", exit_code=1), [])
+    monkeypatch.setattr(gate, "decide", decide)
+    attempt.settle(release, AttemptEnd("local_error", exit_code=1), [])
+    ended = job_store.view(gate, attempt.id).job
+    assert (ended.state, ended.failures, ended.spent) == ("queued", 1, ONE)
+    gate.close()
+
+
+def test_u2_v3_what_was_reserved_for_an_attempt_whose_worker_died_counts_for_the_job(tmp_path: Path):
+    gate = DirectGate(SqliteLog(str(tmp_path)), folder=str(tmp_path))
+    attempt = running(gate)
+    spent = Usage(1, 500, output=20, source=RECORD)
+    gate.one(cmd.Settle(attempt.id, spent))
+    gate.one(cmd.Lost((gate.state.leases[attempt.id].lives_with,)))
+    assert unattended_ends.see_to_ends(gate) == 1
+    ended = job_store.view(gate, attempt.id).job
+    assert (ended.state, ended.losses) == ("queued", 1)
+    assert ended.spent is not None
+    assert (ended.spent.input, ended.spent.output) == (500, 20)
+    gate.close()
 
 
 # A day in the queue.

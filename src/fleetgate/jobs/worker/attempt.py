@@ -13,6 +13,8 @@ from collections.abc import Callable
 from random import random
 from time import sleep, time_ns
 
+from msgspec.structs import replace
+
 from fleetgate.config.environment import Environment
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
@@ -296,7 +298,7 @@ class Attempt:
 
     def settle(self, release: cmd.Release, ended: AttemptEnd, side: list[SideWrite]) -> None:
         """Release the slot and move the job to its next state, in one transaction."""
-        gate, job = self._gate, self._job
+        gate, job = self._gate, replace(self._job)  # a copy: if the store is away, this is done again
         job.finished_at = time_ns() // 1_000_000
         job.exit_code, job.signal, job.outcome = ended.exit_code, ended.signal, ended.outcome
         found = verdict(job, ended, random())
