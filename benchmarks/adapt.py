@@ -27,7 +27,7 @@ HIDDEN = (1, 2, 4, 8, 20)
 SPEED = ("A2", "C2", "I1")
 CORE = "compiled" if COMPILED else "not compiled"
 
-# CONTROLLER.md's figures for adapt, to be reached: utilisation, 429s.
+# The figures that adapt must reach: utilisation, 429s.
 REACH = {
     "A2": (96, 0),
     "B1": (96, 1),

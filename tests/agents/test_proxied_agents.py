@@ -1,4 +1,4 @@
-"""Real agents through the proxy: a rate limit that would have ended them is not seen by them (SPEC X3)."""
+"""Real agents through the proxy: a rate limit that would have ended them is not seen by them (rule X3)."""
 
 from __future__ import annotations
 

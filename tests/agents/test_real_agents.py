@@ -1,4 +1,4 @@
-"""Real agents, each refused in every way by a provider that speaks its language (SPEC R4, R5, S1, S2, B1)."""
+"""Real agents, each refused in every way by a provider that speaks its language (rules R4, R5, S1, S2, B1)."""
 
 from __future__ import annotations
 

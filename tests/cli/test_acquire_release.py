@@ -1,4 +1,4 @@
-"""`acquire`, `release`, `cancel` and `bump`, one process at a time (SPEC L1, L3, L4, A9, A10, O5).
+"""`acquire`, `release`, `cancel` and `bump`, one process at a time (rules L1, L3, L4, A9, A10, O5).
 
 What they do between processes is in tests/processes/test_acquire.py.
 """

@@ -1,4 +1,4 @@
-"""`fleetgate backoff` and `fleetgate select` (SPEC B4-B6), as a person uses them."""
+"""`fleetgate backoff` and `fleetgate select` (rules B4-B6), as a person uses them."""
 
 from __future__ import annotations
 

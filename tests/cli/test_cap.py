@@ -1,4 +1,4 @@
-"""`fleetgate cap`: setting, removing, resetting, listing and importing (SPEC C4, C5, A1, A12, P3, N3, N4)."""
+"""`fleetgate cap`: setting, removing, resetting, listing and importing (rules C4, C5, A1, A12, P3, N3, N4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetgate capacity` (SPEC A11, A3, O4, C3)."""
+"""`fleetgate capacity` (rules A11, A3, O4, C3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetgate config`: what is in force, where it comes from, what may surprise (SPEC C2, C3, C6)."""
+"""`fleetgate config`: what is in force, where it comes from, what may surprise (rules C2, C3, C6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a changed or missing credential does to backoffs and candidates (SPEC B3, B4), by the commands."""
+"""What a changed or missing credential does to backoffs and candidates (rules B3, B4), by the commands."""
 
 from __future__ import annotations
 

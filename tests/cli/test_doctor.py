@@ -1,4 +1,4 @@
-"""`fleetgate doctor` (SPEC Q2, C2, R6): it survives what it looks for, and says what to do."""
+"""`fleetgate doctor` (rules Q2, C2, R6): it survives what it looks for, and says what to do."""
 
 from __future__ import annotations
 

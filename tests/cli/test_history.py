@@ -1,4 +1,4 @@
-"""`fleetgate history` (SPEC O7, A7, T1)."""
+"""`fleetgate history` (rules O7, A7, T1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetgate metrics` (SPEC O7)."""
+"""`fleetgate metrics` (rule O7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is meant by a selector, a pool's name, or the beginning of an id (SPEC N2-N4)."""
+"""What is meant by a selector, a pool's name, or the beginning of an id (rules N2-N4)."""
 
 from __future__ import annotations
 

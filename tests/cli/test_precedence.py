@@ -1,4 +1,4 @@
-"""Environment over run time over file over built-in, as requests and people meet it (SPEC C2-C4)."""
+"""Environment over run time over file over built-in, as requests and people meet it (rules C2-C4)."""
 
 from __future__ import annotations
 

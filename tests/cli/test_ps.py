@@ -1,4 +1,4 @@
-"""`fleetgate ps` (SPEC L3, O3)."""
+"""`fleetgate ps` (rules L3, O3)."""
 
 from __future__ import annotations
 

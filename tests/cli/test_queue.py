@@ -1,4 +1,4 @@
-"""`fleetgate queue` (SPEC A5, A6, O2)."""
+"""`fleetgate queue` (rules A5, A6, O2)."""
 
 from __future__ import annotations
 

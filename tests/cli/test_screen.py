@@ -1,4 +1,4 @@
-"""What the reading commands look like: on terminals of any width, in pipes, in poor locales (SPEC Q1)."""
+"""What the reading commands look like: on terminals of any width, in pipes, in poor locales (rule Q1)."""
 
 from __future__ import annotations
 

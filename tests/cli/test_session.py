@@ -1,4 +1,4 @@
-"""`fleetgate session` (SPEC R9), as a person uses it."""
+"""`fleetgate session` (rule R9), as a person uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetgate status` (SPEC O1, P1, P3, P5, A13, C2)."""
+"""`fleetgate status` (rules O1, P1, P3, P5, A13, C2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetgate store`, and the other commands on a PostgreSQL store (SPEC C2, C3, Q2)."""
+"""`fleetgate store`, and the other commands on a PostgreSQL store (rules C2, C3, Q2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the keys of `fleetgate top` do to a gate, and what is said of it (SPEC A9, A12, B6, P3)."""
+"""What the keys of `fleetgate top` do to a gate, and what is said of it (rules A9, A12, B6, P3)."""
 
 from __future__ import annotations
 

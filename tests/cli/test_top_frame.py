@@ -1,4 +1,4 @@
-"""What `fleetgate top` draws: a state as lines, at any size, whatever the texts are (SPEC Q1, P3, O1-O3)."""
+"""What `fleetgate top` draws: a state as lines, at any size, whatever the texts are (rules Q1, P3, O1-O3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every log does, whichever store keeps it (DESIGN.md, "One ordered log")."""
+"""What every log does, whichever store keeps it (log/protocol.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores of every format ever released can be opened, read and written (DESIGN.md, "What is in the log").
+"""Stores of every format ever released can be opened, read and written (docs/architecture.md).
 
 `log-format-N/` was made by `build` below when format N was current, and is never made again once released:
 

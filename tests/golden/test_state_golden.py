@@ -1,4 +1,4 @@
-"""A state and a log of every format ever released are read "at all costs", and mean what they meant then (SPEC P5).
+"""A state and a log of every format ever released are read "at all costs", and mean what they meant then (rule P5).
 
 `snapshot-N.json` is a rich state as `State.export` wrote it when snapshot format N was current, `events-N.jsonl` a
 log, one commit on each line, with at least one event of every type. Both were made by `build` below:

@@ -1,4 +1,4 @@
-"""What SPEC says must be true of a gate, worked out by brute force from its events alone.
+"""What docs/rules.md says must be true of a gate, worked out by brute force from its events alone.
 
 Simple on purpose, and independent of core/: names are matched by regular expressions, slots are counted by looking at
 every lease, the line is the list of tickets. Each event is checked when it is taken in; `check` looks at the rest.

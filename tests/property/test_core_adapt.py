@@ -71,7 +71,7 @@ class Adapting(RuleBasedStateMachine):
         return {key: getattr(pool, name) for key, pool in self.engine.state.pools.items()}
 
     def _check_room(self, events: list[ev.Event], limits: dict[str, int]) -> None:
-        """SPEC A1: nobody is let in above the limit, but for one probe at a time."""
+        """rule A1: nobody is let in above the limit, but for one probe at a time."""
         held = self.engine.state.lease_candidates
         entered = [held[event.id] for event in events if isinstance(event, ev.Granted) and event.id in held]
         for pool in [pool for candidate in entered for pool, _ in candidate.needs]:
@@ -161,7 +161,7 @@ class Adapting(RuleBasedStateMachine):
             room = self.pool.limiter.with_probe(self.now) - (count or 0)
             told = self.do(cmd.AnswerUsage("requests", "umans", "p", count, "" if count is not None else "status 500"))
             entered = [event for event in told if isinstance(event, ev.Granted)]
-            if count is not None:  # SPEC G1, G2
+            if count is not None:  # rules G1, G2
                 assert len(entered) <= (room > 0)
 
     def person(self, cap: int) -> None:

@@ -694,7 +694,7 @@ class Gate(RuleBasedStateMachine):
         }
 
     def learned_limits_are_within_bounds(self) -> None:
-        """SPEC P4: at least one, at most the cap by the model's own count."""
+        """rule P4: at least one, at most the cap by the model's own count."""
         caps = self.book._governors() if any(pool.limiter.adaptive for pool in self.engine.state.pools.values()) else {}
         for pool in self.engine.state.pools.values():
             if pool.limiter.adaptive is not None:

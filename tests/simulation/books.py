@@ -1,7 +1,7 @@
 """An accountant who has nothing but the log, and none of the engine's code: it counts slots in the plainest way.
 
 Every event of the log is entered in order, and entering one that must not be there fails: a slot granted beyond a
-limit, in a paused pool or while it still cools down (SPEC A1, A2, K1, P1), a model used while it is backed off and
+limit, in a paused pool or while it still cools down (rules A1, A2, K1, P1), a model used while it is backed off and
 not to be tried out (B1, B2), a request that is queued twice or lent twice, an end of something that never began.
 
 It knows only the selectors of the simulation: `host`, `project`, a provider, and globs of models; every pool that it

@@ -1,4 +1,4 @@
-"""Processes share one log and die or fail between any two steps; from a seed, in virtual time (SPEC L2, A1, Q2).
+"""Processes share one log and die or fail between any two steps; from a seed, in virtual time (rules L2, A1, Q2).
 
 SIMULATION_SEEDS=5000 pytest tests/simulation      many more stories than usual; `make soak` has some of them
 SIMULATION_SEED=17 pytest tests/simulation         one of them again

@@ -1,4 +1,4 @@
-"""One transaction, and the process dies or the store fails at each of its steps in turn (SPEC L2, Q2)."""
+"""One transaction, and the process dies or the store fails at each of its steps in turn (rules L2, Q2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A4 between projects: start-time fair queueing (CONTROLLER.md, "The line"), watched over virtual time."""
+"""Rule A4 between projects: start-time fair queueing, watched over virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing waits for ever (DESIGN.md, "The decision"): tickets that others could overtake without end.
+"""Nothing waits for ever: tickets that others could overtake without end.
 
 The others come in a stream that never leaves a pool empty. A ticket that needs what is never free at one moment is
 kept what frees up, after a bounded wait; and no slot is kept for one who could not take it.

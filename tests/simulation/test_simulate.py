@@ -138,7 +138,7 @@ def test_a_penalty_for_each_refusal_is_played() -> None:
     assert played("F1", "fixed").utilisation < 0.75 * played("F1", "adapt").utilisation
 
 
-# The line (SPEC A4).
+# The line (rule A4).
 
 
 def test_a4_projects_of_100_6_and_6_agents_get_equal_shares_of_a_full_pool() -> None:

@@ -1,4 +1,4 @@
-"""How long a request bears with a store that is away (SPEC Q2)."""
+"""How long a request bears with a store that is away (rule Q2)."""
 
 from __future__ import annotations
 

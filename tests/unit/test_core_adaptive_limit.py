@@ -1,4 +1,4 @@
-"""`adapt` finds the provider's limit and follows it (SPEC P4; docs/adaptive-limits.md): what each refusal means."""
+"""`adapt` finds the provider's limit and follows it (rule P4; docs/adaptive-limits.md): what each refusal means."""
 
 from __future__ import annotations
 

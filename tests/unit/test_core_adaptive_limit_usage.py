@@ -1,4 +1,4 @@
-"""`adapt` with a usage gate (SPEC G1-G3, P4; docs/adaptive-limits.md): the provider's count tells a call's level."""
+"""`adapt` with a usage gate (rules G1-G3, P4; docs/adaptive-limits.md): the provider's count tells a call's level."""
 
 from __future__ import annotations
 

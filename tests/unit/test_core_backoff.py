@@ -1,4 +1,4 @@
-"""Backoff and choosing a model (SPEC B1-B6, A8) in the engine."""
+"""Backoff and choosing a model (rules B1-B6, A8) in the engine."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def test_b5_when_all_are_backed_off_the_reason_says_so_and_clearing_admits_at_on
     assert (reason.code, reason.cause, reason.until) == ("backoff", "rate_limited", gate.now + 60_000)
     waiting = gate.ask(OPUS, SONNET)
     gate(cmd.EndBackoff(SONNET))
-    assert gate.got(waiting) == SONNET, "SPEC A12"
+    assert gate.got(waiting) == SONNET, "rule A12"
 
 
 def test_b6_keys_are_models_families_or_accounts_and_nonsense_changes_nothing() -> None:

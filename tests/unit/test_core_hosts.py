@@ -1,4 +1,4 @@
-"""Adopting those who run already, a log that recovers, and hosts that are drained (SPEC A1, L2, Q2)."""
+"""Adopting those who run already, a log that recovers, and hosts that are drained (rules A1, L2, Q2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs in the engine: away until a worker offers, held until approved, never lost with their worker (SPEC J2, J5)."""
+"""Jobs in the engine: away until a worker offers, held until approved, never lost with their worker (rules J2, J5)."""
 
 from __future__ import annotations
 

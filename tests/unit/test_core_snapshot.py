@@ -1,4 +1,4 @@
-"""P5 and DESIGN.md, "One ordered log": replay equals state, and a snapshot is the state."""
+"""Rule P5: replay equals state, and a snapshot is the state."""
 
 from __future__ import annotations
 

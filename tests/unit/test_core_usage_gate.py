@@ -1,4 +1,4 @@
-"""The usage gate (SPEC G1-G5) in the engine."""
+"""The usage gate (rules G1-G5) in the engine."""
 
 from __future__ import annotations
 

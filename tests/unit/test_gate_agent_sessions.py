@@ -1,4 +1,4 @@
-"""Sessions beside the log (SPEC R9), and what is written with a decision."""
+"""Sessions beside the log (rule R9), and what is written with a decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials as the gate sees them (SPEC B3, B4): salted hashes, never a secret, and nothing that blocks."""
+"""Credentials as the gate sees them (rules B3, B4): salted hashes, never a secret, and nothing that blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents that were started outside Fleetgate (SPEC A13): on made-up trees of processes, and on real ones."""
+"""Agents that were started outside Fleetgate (rule A13): on made-up trees of processes, and on real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many more agents fit into memory (SPEC C7), with made-up machines and containers."""
+"""How many more agents fit into memory (rule C7), with made-up machines and containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Process identity: who is gone, who lives, and what cannot be told from here (DESIGN.md, Liveness; SPEC L2)."""
+"""Process identity: which processes are gone, which are alive, and which cannot be judged from here (rule L2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider's answer about its usage means (SPEC G1, G4)."""
+"""What a provider's answer about its usage means (rules G1, G4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wake-ups between processes: sent without waiting, lost without harm (DESIGN.md, Waking)."""
+"""Wake-ups between processes: sent without waiting, lost without harm (gate/wakeup/mailbox.py)."""
 
 from __future__ import annotations
 

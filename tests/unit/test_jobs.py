@@ -1,4 +1,4 @@
-"""Jobs without processes: the table of states, what an end means, what is kept of output (SPEC J3, J4)."""
+"""Jobs without processes: the table of states, what an end means, what is kept of output (rules J3, J4)."""
 
 from __future__ import annotations
 

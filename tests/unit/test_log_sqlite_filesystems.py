@@ -1,4 +1,4 @@
-"""Network file systems are refused (SPEC R6), by what the system says is mounted where."""
+"""Network file systems are refused (rule R6), by what the system says is mounted where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mark beside a SQLite store tells a log that was put in place of another, to who has never read it (SPEC Q2)."""
+"""The mark beside a SQLite store tells a log that was put in place of another, to who has never read it (rule Q2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a request, and what is replaced in it (SPEC X1, X3)."""
+"""What is read of a request, and what is replaced in it (rules X1, X3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which agent a command starts, which model it asks for, how it prints, and how it resumes (SPEC R1, R9)."""
+"""Which agent a command starts, which model it asks for, how it prints, and how it resumes (rules R1, R9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader: activity, limits while a process runs, and its verdict at the end (SPEC R2, R4, R5, R9, S2)."""
+"""The reader: activity, limits while a process runs, and its verdict at the end (rules R2, R4, R5, R9, S2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent on a terminal wrote down about its own end (SPEC R2, R4, S2): its real session files, moved in time."""
+"""What an agent on a terminal recorded about its end (rules R2, R4, S2): its real session files, moved in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams in pieces: lines and end are the same however the output was cut, and memory stays small (SPEC R2, S2)."""
+"""Streams in pieces: lines and end are the same however the output was cut, and memory stays small (rules R2, S2)."""
 
 from __future__ import annotations
 
