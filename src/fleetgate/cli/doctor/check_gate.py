@@ -32,8 +32,7 @@ _DRIFT_MS = 5000
 def books(visit: Visit) -> Findings:
     """All findings for which the gate must be open."""
     if visit.locked and visit.anchor is None:
-        text = "not checked: the first check after a restart of the machine needs the lock"
-        yield Finding("books", "warn", text)
+        yield Finding("warn", "not checked: the first check after a restart of the machine needs the lock")
         return
     with closing(open_gate(visit.loaded, configured=False, alone=True)) as gate:
         gate.replica.catch_up()
@@ -61,7 +60,7 @@ class Inside:
         """An empty commit, synced to disk."""
         log, replica = self.gate.log, self.gate.replica
         if self.visit.locked or not self._take_lock():
-            yield Finding("writing", "warn", "not tried: another process holds the store's lock")
+            yield Finding("warn", "not tried: another process holds the store's lock")
             return
         began = monotonic()
         try:
@@ -73,9 +72,9 @@ class Inside:
         took_ms = int((monotonic() - began) * 1000)
         if took_ms > _SLOW_MS:
             text = f"a commit took {took_ms}ms to reach the disk: every agent that starts or finishes waits that long"
-            yield Finding("writing", "warn", text, ELSEWHERE)
+            yield Finding("warn", text, ELSEWHERE)
         else:
-            yield Finding("writing", "ok", f"a commit reached the disk in {took_ms}ms")
+            yield Finding("ok", f"a commit reached the disk in {took_ms}ms")
 
     def _take_lock(self) -> bool:
         until = monotonic() + check_store.LOCK_PATIENCE_S
@@ -91,16 +90,13 @@ class Inside:
             drift = self.visit.ahead_ms
             way = "ahead of" if drift > 0 else "behind"
             off = f"the server's clock is {span(abs(drift))} {way} this machine's; harmless: times are shown corrected"
-            yield Finding(
-                "clock", "ok", off if abs(drift) > _DRIFT_MS else "the clocks of the server and this machine agree"
-            )
+            yield Finding("ok", off if abs(drift) > _DRIFT_MS else "the clocks of the server and this machine agree")
             return
         if not boot_id():
-            text = "this system has no boot ID, so the log uses the wall clock: do not set it back"
-            yield Finding("clock", "warn", text)
+            yield Finding("warn", "this system has no boot ID, so the log uses the wall clock: do not set it back")
             return
         if anchor is None:
-            yield Finding("clock", "ok", "anchored just now: the first command since the machine started")
+            yield Finding("ok", "anchored just now: the first command since the machine started")
             return
         now = boot_ms() + anchor
         head = self.gate.log.head()
@@ -112,13 +108,13 @@ class Inside:
                 "and pauses and cooldowns do not end. Was it copied from a machine whose clock is ahead? Restart this "
                 "one when its clock is right, or restore a backup"
             )
-            yield Finding("clock", "bad", text, "date -u")
+            yield Finding("bad", text, "date -u")
         elif abs(drift) > _DRIFT_MS:
             way = "forward" if drift > 0 else "back"
             text = f"the wall clock was set {way} by {span(abs(drift))}; harmless: times are shown corrected"
-            yield Finding("clock", "ok", text)
+            yield Finding("ok", text)
         else:
-            yield Finding("clock", "ok", "the log's clock and the wall clock agree")
+            yield Finding("ok", "the log's clock and the wall clock agree")
 
     def holders(self) -> Findings:
         """Leases and tickets whose process has exited, is stopped, or cannot be seen from here."""
@@ -133,7 +129,7 @@ class Inside:
         yield from found
         if not found:
             text = f"{count(len(leases), 'lease')} and {count(len(tickets), 'ticket')}, all of live processes"
-            yield Finding("holders", "ok", text if leases or tickets else "nothing is running or waiting")
+            yield Finding("ok", text if leases or tickets else "nothing is running or waiting")
 
     def census(self) -> Findings:
         """Agents that were started outside Fleetgate, where the config says how to see them."""
@@ -142,24 +138,22 @@ class Inside:
             return
         observed = gate.observer.observe(gate.replica.catch_up, gate.host)
         if gate.observer.trouble:
-            yield Finding("census", "warn", gate.observer.trouble, "fleetgate config show")
+            yield Finding("warn", gate.observer.trouble, "fleetgate config show")
             return
         foreign = observed.foreign if observed is not None else ()
         listed = ", ".join(
             f"{number} of {model}" if model else f"{number} without a model" for model, number in foreign
         )
-        yield Finding("census", "ok", f"agents started outside Fleetgate: {listed or 'none'}")
+        yield Finding("ok", f"agents started outside Fleetgate: {listed or 'none'}")
 
     def counts(self) -> Findings:
         state = self.gate.state
         try:
             check_invariants(state)
         except FleetgateError as error:
-            yield Finding(
-                "counts", "bad", f"{error}: a bug in Fleetgate, please report it with `fleetgate history --json`"
-            )
+            yield Finding("bad", f"{error}: a bug in Fleetgate, please report it with `fleetgate history --json`")
             return
-        yield Finding("counts", "ok", f"leases, tickets and {count(len(state.pools), 'pool')} add up")
+        yield Finding("ok", f"leases, tickets and {count(len(state.pools), 'pool')} add up")
 
     def caps(self) -> Findings:
         """Whether the file is in force, and which of its caps are hidden by run-time values (rule C2)."""
@@ -168,24 +162,23 @@ class Inside:
             text = "a shared gate uses the caps set at run time and with `fleetgate config apply`"
             text += f", last from {state.file_path}" if state.file_path else ""
             missing = list(_not_in_force(self.gate, loaded))
-            yield from missing or [Finding("caps", "ok", text)]
+            yield from missing or [Finding("ok", text)]
             return
         if loaded is None:
             if state.rules.file and self.visit.readable:
                 path = config_path()
                 text = f"the caps of {state.file_path} are still in force, but there is no file at {path}"
                 how = f"mkdir -p {quote(os.path.dirname(path))} && touch {quote(path)}"
-                yield Finding("caps", "warn", f"{text}. An empty file removes them:", how)
+                yield Finding("warn", f"{text}. An empty file removes them:", how)
             return
         if loaded.digest == state.file_digest:
             hidden = list(_hidden(state, loaded))
-            yield from hidden or [Finding("caps", "ok", f"{loaded.path} is in force")]
+            yield from hidden or [Finding("ok", f"{loaded.path} is in force")]
         elif loaded.mtime_ms > state.file_modified:
-            yield Finding("caps", "ok", f"{loaded.path} is newer than what is in force; the next command applies it")
+            yield Finding("ok", f"{loaded.path} is newer than what is in force; the next command applies it")
         else:
             other = "" if state.file_path == loaded.path else f" of {state.file_path}"
-            text = f"{loaded.path} is not in force: a newer version{other} is"
-            yield Finding("caps", "warn", text, "fleetgate config apply")
+            yield Finding("warn", f"{loaded.path} is not in force: a newer version{other} is", "fleetgate config apply")
 
     def sockets(self) -> Findings:
         try:
@@ -193,11 +186,11 @@ class Inside:
         except OSError as error:
             place = str(error.filename or self.visit.home)
             text = f"{place}: {error.strerror}; until that is fixed, waiting agents notice a free slot a second late"
-            yield Finding("sockets", "warn", text, f"rm -r {quote(place)}")
+            yield Finding("warn", text, f"rm -r {quote(place)}")
             return
         swept = mailbox.sweep(folder)
         text = f"removed {count(swept, 'wake socket')} that killed processes left behind" if swept else "none left over"
-        yield Finding("sockets", "ok", text)
+        yield Finding("ok", text)
 
     def providers(self) -> Findings:
         yield from providers(self.gate)
@@ -213,11 +206,11 @@ def _judged(holders: dict[str, str], what: str, remedy: str) -> Findings:
     unseen = [ident for ident, process in holders.items() if judged[process] is None]
     if gone:
         text = f"{named(gone, what)} of processes that have exited: the next request removes them automatically"
-        yield Finding("holders", "warn", text, remedy.format(gone[0]))
+        yield Finding("warn", text, remedy.format(gone[0]))
     if unseen:
         hosts = ", ".join(sorted({process_identity.host_of(holders[ident]) for ident in unseen}))
         text = f"{named(unseen, what)} whose process cannot be seen from here (another machine or container: {hosts})"
-        yield Finding("holders", "warn", f"{text}. If it has exited for good:", remedy.format(unseen[0]))
+        yield Finding("warn", f"{text}. If it has exited for good:", remedy.format(unseen[0]))
 
 
 def _stopped(holders: set[str]) -> Findings:
@@ -228,12 +221,12 @@ def _stopped(holders: set[str]) -> Findings:
     }
     for pid in sorted(pid for pid in pids if process_identity.is_stopped(pid)):
         text = f"process {pid} ({process_identity.describe(pid)}) is stopped, and keeps its slots or its place"
-        yield Finding("holders", "warn", text, f"kill -CONT {pid}")
+        yield Finding("warn", text, f"kill -CONT {pid}")
 
 
 def _not_in_force(gate: DirectGate, loaded: Loaded | None) -> Findings:
     if loaded is not None and (missing := unapplied_caps(gate.state, loaded.settings.rules, loaded.settings.budgets)):
-        yield Finding("caps", "warn", unapplied_text(loaded.path, missing), f"fleetgate config apply {loaded.path}")
+        yield Finding("warn", unapplied_text(loaded.path, missing), f"fleetgate config apply {loaded.path}")
 
 
 def _hidden(state: State, loaded: Loaded) -> Findings:
@@ -245,7 +238,7 @@ def _hidden(state: State, loaded: Loaded) -> Findings:
         text = (
             f"{rule.selector} ({rule.kind}): the file says {_cap(rule)}; {_cap(over)} was set at run time and hides it"
         )
-        yield Finding("caps", "warn", text, f"fleetgate cap reset '{rule.selector}' --kind {rule.kind}")
+        yield Finding("warn", text, f"fleetgate cap reset '{rule.selector}' --kind {rule.kind}")
 
 
 def _cap(rule: Rule) -> str:

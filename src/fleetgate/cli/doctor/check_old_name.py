@@ -22,7 +22,7 @@ def old_name() -> Findings:
     for variable in sorted(name for name in os.environ if name.startswith(_VARIABLE)):
         new = variable.replace(_VARIABLE, "FLEETGATE_", 1)
         text = f"{variable} is not read: the variable is now {new}"
-        yield Finding("old name", "warn", text, f'export {new}="${variable}"; unset {variable}')
+        yield Finding("warn", text, f'export {new}="${variable}"; unset {variable}')
     try:
         config, states = config_path(), state_folder()
     except ConfigError:  # other checks report it
@@ -32,10 +32,10 @@ def old_name() -> Findings:
         if os.path.isfile(old_config) and not os.path.exists(config):
             text = f"{old_config} is not read. To use it here:"
             do = f"mkdir -p {quote(os.path.dirname(config))} && cp {quote(old_config)} {quote(config)}"
-            yield Finding("old name", "warn", text, f"{do} && fleetgate config check")
+            yield Finding("warn", text, f"{do} && fleetgate config check")
         elif os.path.isdir(old):
             text = f"{old} is not read: Fleetgate uses {states} and {config}. When no old agent is running:"
-            yield Finding("old name", "warn", text, f"rm -r {quote(old)}")
+            yield Finding("warn", text, f"rm -r {quote(old)}")
 
 
 def _folders() -> list[str]:

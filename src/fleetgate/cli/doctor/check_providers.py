@@ -20,20 +20,17 @@ def providers(gate: DirectGate) -> Findings:
     for name in named:
         place = gate.credentials.place(name)
         if place.state == "found":
-            yield Finding("providers", "ok", f"{name} has a credential: {place.where}")
+            yield Finding("ok", f"{name} has a credential: {place.where}")
         elif place.state == "unknown":
             text = f"{name}: the location of its credential is not configured, so Fleetgate cannot notice a new one"
-            yield Finding("providers", "ok", f"{text} (key_env or credential_file of [providers.{name}])")
+            yield Finding("ok", f"{text} (key_env or credential_file of [providers.{name}])")
         elif place.state == "missing":
             text = f"{name} has no credential: {gate.credentials.missing(f'{name}/any')}; it is skipped when "
-            yield Finding("providers", "warn", f"{text}there is another candidate")
+            yield Finding("warn", f"{text}there is another candidate")
         else:
-            text = f"{name}: {place.where}, so Fleetgate cannot notice a new credential"
-            yield Finding("providers", "warn", text)
+            yield Finding("warn", f"{name}: {place.where}, so Fleetgate cannot notice a new credential")
     if not named:
-        yield Finding(
-            "providers", "ok", "none configured; well-known ones are detected by their usual variables and login files"
-        )
+        yield Finding("ok", "none configured; well-known ones are detected by their usual variables and login files")
 
 
 def backoffs(gate: DirectGate) -> Findings:
@@ -45,6 +42,6 @@ def backoffs(gate: DirectGate) -> Findings:
         text = f"{backoff.key} is not used: {backoff.reason}{seen}; ends {ends_text(backoff, moments)}. "
         advice = _ADVICE.get(backoff.reason, "To use it sooner:")
         text += "Log in again, which ends it, or:" if watches_credential(backoff) else advice
-        yield Finding("backoffs", "warn", text, f"fleetgate backoff clear {quote(backoff.key)}")
+        yield Finding("warn", text, f"fleetgate backoff clear {quote(backoff.key)}")
     if not found:
-        yield Finding("backoffs", "ok", "nothing is backed off")
+        yield Finding("ok", "nothing is backed off")

@@ -41,10 +41,10 @@ def _writers_of(path: str) -> Findings:
     seen = os.stat(path)
     if seen.st_uid not in (os.geteuid(), 0):
         text = f"{path} belongs to another user, who can make you run commands (`run.wrap`)"
-        yield Finding("config", "warn", text, f"ls -l {quote(path)}")
+        yield Finding("warn", text, f"ls -l {quote(path)}")
     elif seen.st_mode & 0o022:
         text = f"other users can write to {path}, and make you run commands (`run.wrap`)"
-        yield Finding("config", "warn", text, f"chmod go-w {quote(path)}")
+        yield Finding("warn", text, f"chmod go-w {quote(path)}")
 
 
 class Visit:
@@ -62,30 +62,20 @@ class Visit:
         self.ahead_ms = 0  # how far the server's clock is ahead of this machine's
 
     def look(self, *checks: Callable[[], Findings]) -> Findings:
-        """The findings of some checks; an error of a check is a finding, too."""
+        """The findings of some checks, by the names of the checks."""
         for check in checks:
-            name = check.__name__
-            try:
-                yield from check()
-            except ConfigError as error:
-                for problem in error.problems:
-                    yield Finding(name, "bad", str(problem), "fleetgate config check" if name == "config" else None)
-            except FleetgateError as error:
-                yield Finding(name, "bad", str(error))
-            except OSError as error:
-                yield Finding(name, "bad", f"cannot be checked: {error}")
-            except Exception as error:
-                text = f"this check itself failed ({type(error).__name__}: {error}): please report it"
-                yield Finding(name, "bad", text)
+            for finding in _found(check):
+                finding.check = finding.check or check.__name__.replace("_", " ")
+                yield finding
 
     def config(self) -> Findings:
         path = config_path()
         self.loaded = load_config()
         self.readable = True
         if self.loaded is None:
-            yield Finding("config", "ok", f"no file at {path}: the built-in caps apply")
+            yield Finding("ok", f"no file at {path}: the built-in caps apply")
         else:
-            yield Finding("config", "ok", f"{path} is valid, with {count(len(self.loaded.settings.rules), 'cap')}")
+            yield Finding("ok", f"{path} is valid, with {count(len(self.loaded.settings.rules), 'cap')}")
             yield from _writers_of(path)
 
     def store(self) -> Findings:
@@ -95,7 +85,7 @@ class Visit:
             yield from self._postgres(url)
         elif folder is None:
             text = f"{url} is a gate for a single process: agents started from here share no cap with others"
-            yield Finding("store", "warn", text, "unset FLEETGATE_STORE")
+            yield Finding("warn", text, "unset FLEETGATE_STORE")
         else:
             self.home = folder
 
@@ -113,19 +103,19 @@ class Visit:
             f"{format_size(seen.size_bytes)}, {seen.events} events so far, {count(seen.commits, 'commit')} kept, "
             f"{count(seen.connections, 'connection')}, a round trip takes {seen.trip_ms:g}ms"
         )
-        yield Finding("store", "ok", text)
+        yield Finding("ok", text)
         if seen.trip_ms > _SLOW_TRIP_MS:
             text = f"a round trip takes {seen.trip_ms:g}ms: each decision takes two, while others wait"
-            yield Finding("store", "warn", text, "move the database closer to the machines that use it")
+            yield Finding("warn", text, "move the database closer to the machines that use it")
         if seen.fsync == "off":
             text = "the server has fsync off: a crash of its machine may damage the whole database"
-            yield Finding("store", "warn", text, "ALTER SYSTEM SET fsync = on")
+            yield Finding("warn", text, "ALTER SYSTEM SET fsync = on")
         if not seen.listens:
             text = (
                 "LISTEN does not work, as behind a pooler in transaction mode: agents that wait on other machines "
                 "notice a free slot by polling, up to a second later"
             )
-            yield Finding("store", "warn", text, "connect to the server directly, or to a pooler in session mode")
+            yield Finding("warn", text, "connect to the server directly, or to a pooler in session mode")
 
     # The store's folder, seen from the outside.
 
@@ -136,12 +126,12 @@ class Visit:
             self.reachable = finding.level != "bad"
             yield finding
         elif os.path.lexists(folder):
-            yield Finding("folder", "bad", f"{folder} is not a folder", ELSEWHERE)
+            yield Finding("bad", f"{folder} is not a folder", ELSEWHERE)
         elif os.access(above := _nearest(folder), os.W_OK | os.X_OK):
-            yield Finding("folder", "ok", f"{folder} does not exist yet; the first `fleetgate run` creates it")
+            yield Finding("ok", f"{folder} does not exist yet; the first `fleetgate run` creates it")
         else:
             text = f"{folder} does not exist, and this user cannot create it: {above} is not writable"
-            yield Finding("folder", "bad", text, ELSEWHERE)
+            yield Finding("bad", text, ELSEWHERE)
 
     def disk(self) -> Findings:
         refuse_network(self.home)
@@ -151,14 +141,14 @@ class Visit:
         free = space.f_bavail * space.f_frsize
         where = f"{format_size(free)} free on {kind or 'a local file system'}"
         if free < _NOTHING_BYTES or (space.f_files and not space.f_favail):
-            yield Finding("disk", "bad", f"{where}: the disk is full", f"df -h {quote(there)}")
+            yield Finding("bad", f"{where}: the disk is full", f"df -h {quote(there)}")
         elif free < _LITTLE_BYTES:
-            yield Finding("disk", "warn", f"{where}: almost full", f"df -h {quote(there)}")
+            yield Finding("warn", f"{where}: almost full", f"df -h {quote(there)}")
         elif kind in ("tmpfs", "ramfs"):
             text = f"{where}: the queue and caps set at run time are lost when this machine restarts"
-            yield Finding("disk", "warn", text, ELSEWHERE)
+            yield Finding("warn", text, ELSEWHERE)
         else:
-            yield Finding("disk", "ok", where)
+            yield Finding("ok", where)
 
     def lock(self) -> Findings:
         """No process holds the write lock for longer than a moment."""
@@ -167,18 +157,17 @@ class Visit:
             return
         owners = _owners(path)
         if len(set(owners)) != 1:
-            yield Finding("lock", "ok", "in use by several processes in turn" if owners else "free")
+            yield Finding("ok", "in use by several processes in turn" if owners else "free")
             return
         self.locked = True
         owner = owners[0]
         who = f"process {owner} ({process_identity.describe(owner)})" if owner else "a process"
         if owner and process_identity.is_stopped(owner):
             text = f"{who} is stopped and holds the store's lock: no agent can start or finish until it continues"
-            yield Finding("lock", "bad", f"{text} (or is killed: kill -9 {owner})", f"kill -CONT {owner}")
+            yield Finding("bad", f"{text} (or is killed: kill -9 {owner})", f"kill -CONT {owner}")
         else:
             text = f"{who} has held the store's lock for more than {LOCK_PATIENCE_S:g}s: others are waiting for it"
             yield Finding(
-                "lock",
                 "warn",
                 f"{text}. If that does not change:",
                 f"kill {owner}" if owner else f"fuser -v {quote(path)}",
@@ -188,7 +177,7 @@ class Visit:
         """The database file, read-only and without Fleetgate's own code."""
         path = f"{self.home}/fleetgate.db"
         if not os.path.lexists(path):
-            yield Finding("database", "ok", "none yet; the first `fleetgate run` creates it")
+            yield Finding("ok", "none yet; the first `fleetgate run` creates it")
             return
         try:
             text = self._read_only(path)
@@ -197,7 +186,7 @@ class Visit:
             if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 raise explain(error, self.home) from error
             text = str(error)
-        yield Finding("database", "ok", text) if self.sound else _damaged(self.home, text)
+        yield Finding("ok", text) if self.sound else _damaged(self.home, text)
 
     def _read_only(self, path: str) -> str:
         """A description of the database, or of what is wrong with it if it is not `sound`."""
@@ -230,6 +219,21 @@ class Visit:
         return f"intact, {size}, format {format}, {last or 0} events so far, {count(commits, 'commit')} kept"
 
 
+def _found(check: Callable[[], Findings]) -> Findings:
+    """What a check finds; an error of the check is a finding, too."""
+    try:
+        yield from check()
+    except ConfigError as error:
+        for problem in error.problems:
+            yield Finding("bad", str(problem), "fleetgate config check" if check.__name__ == "config" else None)
+    except FleetgateError as error:
+        yield Finding("bad", str(error))
+    except OSError as error:
+        yield Finding("bad", f"cannot be checked: {error}")
+    except Exception as error:
+        yield Finding("bad", f"this check itself failed ({type(error).__name__}: {error}): please report it")
+
+
 def _changed(conn: sqlite3.Connection) -> str:
     """What in the database does not match its checksum; "" if everything does."""
     commits = [
@@ -253,16 +257,16 @@ def _rights(folder: str) -> Finding:
     closed = [path for path in (folder, *_files(folder)) if not os.access(path, os.R_OK | os.W_OK)]
     if closed and seen.st_uid == os.geteuid():
         text = f"this user cannot read and write {', '.join(closed[:LISTED])}"
-        return Finding("folder", "bad", text, f"chmod -R u+rwX {quote(folder)}")
+        return Finding("bad", text, f"chmod -R u+rwX {quote(folder)}")
     if closed:
         text = f"{folder} belongs to {_user(seen.st_uid)}, and this user cannot read and write it: use another folder"
-        return Finding("folder", "bad", text, ELSEWHERE)
+        return Finding("bad", text, ELSEWHERE)
     if mode & 0o007:
         can = "write to" if mode & 0o002 else "look into"
         text = f"every user of this machine can {can} {folder}, which contains the command lines of agents"
-        return Finding("folder", "warn", text, f"chmod o-rwx {quote(folder)}")
+        return Finding("warn", text, f"chmod o-rwx {quote(folder)}")
     who = "its owner and its group" if mode & 0o020 else "its owner"
-    return Finding("folder", "ok", f"only {who} can read {folder}")
+    return Finding("ok", f"only {who} can read {folder}")
 
 
 def _owners(path: str) -> list[int]:
@@ -291,7 +295,7 @@ def _damaged(folder: str, what: str) -> Finding:
         f"{database} is damaged ({what}). Restore a backup; or, when no agent is running, start with an empty store: "
         "move this one away"
     )
-    return Finding("database", "bad", text, f"mkdir {quote(aside)} && mv {quote(database)}* {quote(aside)}/")
+    return Finding("bad", text, f"mkdir {quote(aside)} && mv {quote(database)}* {quote(aside)}/")
 
 
 def _nearest(path: str) -> str:

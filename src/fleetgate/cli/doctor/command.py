@@ -100,17 +100,16 @@ def versions() -> Findings:
         own = "(not installed)"
     python = f"Python {platform.python_version()} ({sys.executable})"
     core = "compiled" if COMPILED else "plain Python"
-    yield Finding("versions", "ok", f"fleetgate {own} (core: {core}), SQLite {sqlite3.sqlite_version}, {python}")
+    yield Finding("ok", f"fleetgate {own} (core: {core}), SQLite {sqlite3.sqlite_version}, {python}")
 
 
 def environment() -> Findings:
     found = Environment.read()
     if found.bypass:
         text = "FLEETGATE_BYPASS is set: agents started from here run without a slot, and no cap applies to them"
-        yield Finding("environment", "warn", text, "unset FLEETGATE_BYPASS")
+        yield Finding("warn", text, "unset FLEETGATE_BYPASS")
         return
     caps = [f"{selector}={cap}" for selector, cap in (*found.agents, *found.requests)]
     if found.opus_cap is not None:
         caps.append(f"opus={found.opus_cap}")
-    text = f"sets caps for agents started from here: {', '.join(caps)}" if caps else "changes no cap"
-    yield Finding("environment", "ok", text)
+    yield Finding("ok", f"sets caps for agents started from here: {', '.join(caps)}" if caps else "changes no cap")

@@ -15,10 +15,10 @@ LISTED = 5
 class Finding(Struct):
     """The result of one check. `level` is ok, warn or bad; `do` is the command that helps."""
 
-    check: str
     level: str
     text: str
     do: str | None = None
+    check: str = ""  # its name, which `Visit.look` sets
 
 
 Findings = Iterator[Finding]
