@@ -1,7 +1,7 @@
-"""The part of a gate that needs no store: settings, identity, and answers of a gate that knows nothing.
+"""What every gate of one process has: its settings and identity, and the answers of one that knows nothing.
 
-The gates that have no store open are built on it: through the node (node_gate.py), and without a store
-(fail_open_gate.py).
+All three are built on it. The one through the node (node_gate.py) and the one without a store (fail_open_gate.py) have
+no more than that while there is nothing that they could ask.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleetgate.config.settings import Settings
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.providers.credentials import Credentials
+from fleetgate.gate.providers.credentials import Credentials, SideCredentials
 from fleetgate.gate.providers.usage_questions import UsageSources
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 class BaseSlotGate:
     """The part of a SlotGate that needs no store."""
 
-    def __init__(self, loaded: Loaded | None, folder: str) -> None:
+    def __init__(self, loaded: Loaded | None, folder: str, side_values: SideCredentials | None = None) -> None:
         self.loaded = loaded
         self.settings = loaded.settings if loaded is not None else Settings()
-        self.folder = folder
+        self.folder = folder  # the state folder; "" where there is none
         self.host = process_identity.host_name()
         self.me = process_identity.this_process()
         self.address = ""
         self.unapplied: list[str] = []
         self.lock_wait: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.credentials = Credentials(self.settings, self)
+        self.credentials = Credentials(self.settings, side_values or self)
         self.usage = UsageSources(self.settings)
 
     def lock_owner(self) -> int | None:

@@ -7,14 +7,12 @@ the node decide instead (gate/slots/node_gate.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from time import monotonic, sleep, time_ns
 
 import msgspec
 
 from fleetgate.config.file import Loaded
-from fleetgate.config.settings import Settings
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease, Reason
@@ -29,11 +27,11 @@ from fleetgate.gate.liveness.host_beats import HostBeats
 from fleetgate.gate.liveness.host_observer import HostObserver, first_look
 from fleetgate.gate.liveness.turns import Turns
 from fleetgate.gate.observation import commands_first, would_be_refused
-from fleetgate.gate.providers.credentials import Credentials
-from fleetgate.gate.providers.usage_questions import UsageQuestions, UsageSources, Wanted
+from fleetgate.gate.providers.usage_questions import UsageQuestions, Wanted
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import Decided, Replica, Side
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
+from fleetgate.gate.slots.base_gate import BaseSlotGate
 from fleetgate.gate.slots.slot_gate import (
     UNUSED,
     QueuedTicket,
@@ -52,28 +50,20 @@ _AGAIN_S = 0.01
 _UPKEEP_S = 10.0
 
 
-class DirectGate:
+class DirectGate(BaseSlotGate):
     """Decisions on a store, by this process."""
 
     def __init__(self, log: Log, loaded: Loaded | None = None, folder: str = "") -> None:
         self.log = log
-        self.folder = folder  # the state folder; "" where there is none (memory)
-        self.loaded = loaded
-        self.unapplied: list[str] = []
-        self.settings = loaded.settings if loaded is not None else Settings()
-        self.host = process_identity.host_name()
-        self.me = process_identity.this_process()
-        self.replica = Replica(log, self.me, self._wake)
+        self.replica = Replica(log, process_identity.this_process(), self._wake)
+        super().__init__(loaded, folder, self.replica)
         self.observer = HostObserver(self.settings, folder)
-        self.credentials = Credentials(self.settings, self.replica)
-        self.usage = UsageSources(self.settings)
         self.questions = UsageQuestions(self, self.usage, self._questions)
         self.beats = HostBeats(log, folder)
         mark = process_identity.site_mark(self.beats.site)  # processes in another container see other processes
         self.turns = Turns(f"{folder}/looked.{mark}" if folder else "")
         self._unreachable: list[str] = []
         self._upkeep_at = 0.0
-        self.lock_wait: Callable[[], AbstractContextManager[None]] = nullcontext
         self._news: bytes | None = None  # about the lease of the agent that is running
 
     def __repr__(self) -> str:
