@@ -112,10 +112,6 @@ class PostgresLog:
         return PostgresLog(self._address, self.session.clock)
 
     @property
-    def address(self) -> Address:
-        return self._address
-
-    @property
     def upkept_by_node(self) -> bool:
         return self._link.upkept_by_node
 
@@ -146,7 +142,7 @@ class PostgresLog:
     # Reading.
 
     def read(self, after: Position, limit: int = 10_000) -> list[Commit]:
-        rows = self._check(self._rows_from(after, limit + (after.commit > 0)))
+        rows = check_rows(self._rows_from(after, limit + (after.commit > 0)), self._damaged)
         new = rows_after(rows, after)
         self._known = position_of(rows[-1]) if rows else after
         if rows:
@@ -178,11 +174,7 @@ class PostgresLog:
 
     def _history_from(self, number: int) -> list[Row]:
         found = self._ask(sql.READ.format(ns=self._ns, number=number, limit=HISTORY_COMMITS))[0]
-        return self._check(rows_of(found))
-
-    def _check(self, rows: list[Row]) -> list[Row]:
-        """Commits that follow one another, all as they were written; StoreError if they are not."""
-        return check_rows(rows, self._damaged)
+        return check_rows(rows_of(found), self._damaged)
 
     def _damaged(self, what: str) -> StoreError:
         return StoreError(
