@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 class Resource:
-    """A pool or a budget."""
-
-    __slots__ = ("id", "key", "parking", "shares")
+    """A pool or a budget. Without `__slots__`: the compiler allows none in a class that others are made of."""
 
     def __init__(self, key: str, name: str) -> None:
         self.key = key  # unique among all resources
