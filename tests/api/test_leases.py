@@ -225,5 +225,5 @@ def test_the_lease_of_a_process_that_still_runs_is_taken_back_by_force_only(fres
     ident = fresh.cli("acquire", "--pid", str(os.getpid())).stdout.strip()
     refused = fresh.request("POST", f"/v1/leases/{ident}/release")
     assert (refused.status, refused.json["reason"]) == (409, "conflict")
-    assert "still runs" in refused.json["error"]
+    assert "is still running" in refused.json["error"]
     assert fresh.ok("POST", f"/v1/leases/{ident}/release", {"force": True})["forced"] is True

@@ -180,7 +180,7 @@ def test_l3_force_takes_back_somebodys_lease_and_the_history_says_who(full: Cli)
     assert said.code == 0
     assert said.out.startswith(f"freed the slot of {holder}, the test (process {ME} on {full.gate.host}), after ")
     assert said.out.endswith("; 1 waiting started\n")
-    assert f"process {ME} still runs, and no longer counts" in said.err
+    assert f"process {ME} is still running and no longer counts" in said.err
     taken = next(event for event in full.events() if isinstance(event, ev.Reclaimed))
     assert (taken.id, taken.cause) == (holder, "forced")
     user, _, place = taken.by.partition("@")

@@ -31,7 +31,7 @@ def release(fleet: Fleet, *words: str) -> Run:
 def test_a_release_from_elsewhere_is_refused_and_says_what_to_do(fleet: Fleet, agent: str):
     run = release(fleet, agent)
     assert run.code == 64
-    assert "still runs" in run.err
+    assert "is still running" in run.err
     assert "--force" in run.err
     assert agent in fleet.state.leases
     assert fleet.done("--no-wait", "--", "true").code == 75
@@ -40,7 +40,7 @@ def test_a_release_from_elsewhere_is_refused_and_says_what_to_do(fleet: Fleet, a
 def test_force_takes_the_slot_says_what_it_breaks_and_history_says_who(fleet: Fleet, agent: str):
     run = release(fleet, agent, "--force")
     assert run.code == 0
-    assert "still runs, and no longer counts" in run.err
+    assert "is still running and no longer counts" in run.err
     assert "one more than the cap allows may run now" in run.err
     (taken,) = [event for _, event in fleet.events_of(ev.Reclaimed)]
     assert (taken.id, taken.cause) == (agent, "forced")

@@ -49,7 +49,7 @@ project = 6
 # Model calls in flight at once.
 [requests]
 umans = { cap = 4, cooldown = "350ms", on_429 = "step", usage_gate = true }
-# The limit is found by itself: at most 50, or more where the provider allows it.
+# The limit is learned: at most 50, or more if the provider allows it.
 openai = { cap = 50, on_429 = "adapt", explore = true }
 # No cap: the cooldown is remembered, and applies when a cap is set.
 openrouter = { cooldown = "1s" }

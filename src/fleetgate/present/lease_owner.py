@@ -18,27 +18,27 @@ def still_runs(lease: Lease) -> bool:
 
 
 def why_not_to_release(lease: Lease, caller: int | None = None) -> str:
-    """Why a lease must not be given back by this caller; "" where it may. `caller` is None for one over HTTP."""
+    """Why this caller may not release a lease; "" if it may. `caller` is None for an HTTP client."""
     if not still_runs(lease):
         return ""
     if caller is not None and _is_in_tree(lease, caller):
         return ""
     pid, where = process_identity.pid_of(lease.lives_with), process_identity.host_of(lease.lives_with)
-    text = f"{lease.id} belongs to {whose(lease)}, which still runs: its slot is not free"
+    text = f"{lease.id} belongs to {whose(lease)}, which is still running"
     if lease.ticket.job:
-        return f"{text}. `fleetgate cancel {lease.id}` ends the job"
+        return f"{text}. `fleetgate cancel {lease.id}` stops the job"
     end = f"`kill {pid}`" if where == process_identity.host_name() else f"`kill {pid}` on {where}"
-    return f"{text}. {end} ends it and frees the slot; --force frees the slot and lets it run on, beyond the cap"
+    return f"{text}. {end} stops it and frees the slot; --force frees the slot and lets it continue, beyond the cap"
 
 
 def what_force_breaks(lease: Lease) -> str:
-    """What is true after a lease was taken back by force; "" where its process has ended."""
+    """What follows from taking a lease back by force; "" if its process has ended."""
     if not lease.lives_with or process_identity.is_gone(lease.lives_with) is not False:
         return ""
     pid = process_identity.pid_of(lease.lives_with)
     return (
-        f"process {pid} still runs, and no longer counts: one more than the cap allows may run now; "
-        f"end it with `kill {pid}`"
+        f"process {pid} is still running and no longer counts: one more than the cap allows may run now; "
+        f"stop it with `kill {pid}`"
     )
 
 
