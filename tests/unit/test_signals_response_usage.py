@@ -193,7 +193,7 @@ def test_the_usage_of_a_very_large_answer_is_found_at_its_end_in_bounded_memory(
     reader = UsageReader(stream=True)
     for at in range(0, len(event), 16_384):
         reader.feed(event[at : at + 16_384])
-        assert sum(map(len, reader.kept)) <= response_usage.MOST_BODY + 16_384
+        assert sum(map(len, reader._kept)) <= response_usage.MOST_BODY + 16_384
     assert reader.result(complete=True) == RESPONSES
     cut_off = body[: body.index(b'"usage"') + 30]
     assert read([cut_off], stream=False, complete=False) is None

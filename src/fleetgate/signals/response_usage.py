@@ -22,19 +22,20 @@ MOST_BODY = 1 << 20  # bytes of a body, or of an event, that are kept whole
 TAIL = 64 * 1024  # bytes that are kept of a larger one
 _MOST_COUNT = 1 << 40  # tokens: a number above this is not a count
 _WORD = b'"usage'  # also the start of "usageMetadata"
+_NULL = b'"usage":null'  # OpenAI has this in all events but the last, if it has been asked for usage
 _OBJECT = re.compile(rb'(?<!\\)"usage(?:Metadata)?"\s*:\s*(?=\{)')
 
 
 class UsageReader:
     """Reads the usage out of one response. `stream`: it is a stream of server-sent events."""
 
-    __slots__ = ("_cut", "_first", "_last", "_size", "_stream", "kept")
+    __slots__ = ("_cut", "_first", "_kept", "_last", "_size", "_stream")
 
     def __init__(self, *, stream: bool) -> None:
         self._stream = stream
-        self.kept: list[bytes] = []  # a body, or an event that has not ended yet
-        self._size = 0  # bytes in `kept`
-        self._cut = False  # `kept` is only the tail of what came
+        self._kept: list[bytes] = []  # a body, or an event that has not ended yet
+        self._size = 0  # bytes in `_kept`
+        self._cut = False  # `_kept` is only the tail of what came
         self._first: dict[str, int] = {}
         self._last = b""
 
@@ -47,10 +48,10 @@ class UsageReader:
         if not end:
             self._keep(piece)
             return
-        if self.kept:
+        if self._kept:
             self._keep(piece[:end])
-            events, cut = b"".join(self.kept), self._cut
-            self.kept, self._size, self._cut = [], 0, False
+            events, cut = b"".join(self._kept), self._cut
+            self._kept, self._size, self._cut = [], 0, False
             if _WORD in events:
                 self._read_events(events, cut)
         elif piece.find(_WORD, 0, end) >= 0:
@@ -58,9 +59,13 @@ class UsageReader:
         if end < len(piece):
             self._keep(piece[end:])
 
+    def skip(self) -> None:
+        """Something of a stream is left out here: what comes next may begin inside an event."""
+        self._kept, self._size, self._cut = [b""], 0, True
+
     def result(self, *, complete: bool) -> Usage | None:
         """The usage; None where the response reported none. `complete`: the response came to its end."""
-        kept = b"".join(self.kept)
+        kept = b"".join(self._kept)
         if self._stream:
             if _WORD in kept:
                 self._read_events(kept, self._cut)
@@ -80,16 +85,18 @@ class UsageReader:
         )
 
     def _keep(self, piece: bytes) -> None:
-        self.kept.append(piece)
+        self._kept.append(piece)
         self._size += len(piece)
         if self._size > MOST_BODY:
-            tail = b"".join(self.kept)[-TAIL:]
-            self.kept, self._size, self._cut = [tail], len(tail), True
+            tail = b"".join(self._kept)[-TAIL:]
+            self._kept, self._size, self._cut = [tail], len(tail), True
 
     def _read_events(self, events: bytes, cut: bool) -> None:
         """Remember the events that report usage: the first one by its counts, the last one as it is."""
+        if events.count(_WORD) == events.count(_NULL):
+            return
         for number, field in enumerate(events.split(b"\n")):
-            if _WORD not in field or _OBJECT.search(field) is None:
+            if field.count(_WORD) == field.count(_NULL) or _OBJECT.search(field) is None:
                 continue
             if cut and number == 0:
                 data = _object_at_end(field)
