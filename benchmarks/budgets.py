@@ -2,11 +2,16 @@
 proxied stream (benchmarks/stream_usage.py).
 
 A decision is an acquire and a release of a model call. The kinds of decisions take turns, so that a slow moment of the
-machine hits all of them. Processor time is measured, since others use the machine too.
+machine hits all of them. Where valgrind is installed, instructions are counted too: neighbours do not change those.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from time import process_time
 
@@ -18,6 +23,7 @@ from fleetgate.core.entities import BudgetRule, Rule, Spec
 from fleetgate.core.usage import RESPONSE, Size, Usage
 
 PAIRS = 20_000
+FEW, MANY = 500, 2_500  # pairs under valgrind; the difference is free of the start
 ROUNDS = 7
 SPEC = Spec(models=("x/y",), kind="requests", host="h", project="web")
 POOLS = (
@@ -38,9 +44,9 @@ def an_engine(budgets: tuple[BudgetRule, ...] = ()) -> Engine:
     return engine
 
 
-def calls(engine: Engine, size: Size | None, usage: Usage | None) -> None:
+def calls(engine: Engine, size: Size | None, usage: Usage | None, pairs: int = PAIRS) -> None:
     now = engine.state.at
-    for number in range(PAIRS):
+    for number in range(pairs):
         now += 1
         engine.handle(cmd.Tick(), now)
         engine.handle(cmd.Acquire(str(number), SPEC, "p", size=size), now)
@@ -51,6 +57,36 @@ def _took_us(work: Callable[[], None]) -> float:
     start = process_time()
     work()
     return (process_time() - start) / PAIRS * 1e6
+
+
+def _instructions(kind: str) -> float:
+    """What the processor executes for one pair of this kind."""
+    few, many = (_executed(kind, pairs) for pairs in (FEW, MANY))
+    return (many - few) / (MANY - FEW)
+
+
+def _executed(kind: str, pairs: int) -> int:
+    tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    command = [*tool, sys.executable, "-m", "benchmarks.budgets", kind, str(pairs)]
+    environ = {**os.environ, "PYTHONHASHSEED": "0"}
+    said = subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stderr
+    found = re.search(r"I\s+refs:\s+([0-9,]+)", said)
+    assert found is not None, said[-300:]
+    return int(found[1].replace(",", ""))
+
+
+def _instruction_rows() -> list[Row]:
+    if shutil.which("valgrind") is None:
+        return [Row("the same by instructions", "not measured: valgrind is not installed")]
+    pools, usage, rates = (_instructions(kind) for kind in ("pools", "usage", "rates"))
+    return [
+        Row(
+            "the same by instructions: 3 pools and 3 rates",
+            f"{rates:,.0f}, {rates / pools:.2f} times",
+            "at most 2 times",
+            f"{pools:,.0f} over 3 pools; {usage:,.0f} over 3 pools with usage ({rates / usage:.2f} times)",
+        )
+    ]
 
 
 def measure() -> list[Row]:
@@ -79,5 +115,16 @@ def measure() -> list[Row]:
             "",
             f"{plain:.1f} µs over 3 pools",
         ),
+        *_instruction_rows(),
         *stream_usage.measure(),
     ]
+
+
+if __name__ == "__main__":  # under valgrind
+    is_plain = sys.argv[1] == "pools"
+    calls(
+        an_engine(RATES if sys.argv[1] == "rates" else ()),
+        None if is_plain else SIZE,
+        None if is_plain else USAGE,
+        int(sys.argv[2]),
+    )
