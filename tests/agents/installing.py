@@ -1,4 +1,4 @@
-"""The real agents, from npm and PyPI, in a cache below the project that git does not see.
+"""The real agents and SDKs, from npm and PyPI, in a cache below the project that git does not see.
 
 The rule: what cannot be installed is a sentence that says so, and never a failed suite.
 """
@@ -32,23 +32,32 @@ def version_of(agent: str) -> str:
     return versions()[agent]["version"]
 
 
-@functools.cache
 def installed(agent: str) -> Path:
     """Where its program is; installs it if this version is not there yet."""
-    wanted = versions()[agent]
-    folder, stamp = CACHE / agent, CACHE / agent / ".installed"
-    program = folder / ("bin" if "pip" in wanted else "node_modules/.bin") / agent
-    if not (stamp.exists() and stamp.read_text() == wanted["version"] and program.exists()):
+    return _installed(agent, ("bin" if "pip" in versions()[agent] else "node_modules/.bin") + f"/{agent}")
+
+
+def installed_library(name: str) -> Path:
+    """Where a library of Node.js is; installs it if this version is not there yet."""
+    return _installed(name, f"node_modules/{versions()[name]['npm']}")
+
+
+@functools.cache
+def _installed(name: str, what: str) -> Path:
+    wanted = versions()[name]
+    folder, stamp = CACHE / name, CACHE / name / ".installed"
+    found = folder / what
+    if not (stamp.exists() and stamp.read_text() == wanted["version"] and found.exists()):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         if "pip" in wanted:
             _pip(folder, f"{wanted['pip']}=={wanted['version']}")
         else:
             _npm(folder, f"{wanted['npm']}@{wanted['version']}")
-        if not program.exists():
-            raise CannotInstall(f"{agent}: it was installed, but has no program {program.name}")
+        if not found.exists():
+            raise CannotInstall(f"{name}: it was installed, but has no {what}")
         stamp.write_text(wanted["version"])
-    return program
+    return found
 
 
 def _npm(folder: Path, package: str) -> None:
