@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from fleetgate.core.usage import Usage
 from fleetgate.testing.provider import FakeProvider
 from fleetgate.testing.script import Fault
 from fleetgate.testing.server import SeenRequest
+from tests.postgres_server import Server
+from tests.postgres_stores import fresh_store
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 
 # A thousand tokens of output are five cents.
@@ -41,29 +45,51 @@ def budget(gate: Proxied) -> dict[str, Any]:
     return found
 
 
-def forty(gate: Proxied, path: str, body: object) -> Counter[int]:
-    """Forty calls at once; how many got which status."""
+def forty(path: str, body: object, *gates: Proxied) -> Counter[int]:
+    """Forty calls at once, spread over the services; how many got which status."""
     with ThreadPoolExecutor(40) as threads:
-        answers = threads.map(lambda _: gate.chat(path, body), range(40))
+        answers = threads.map(lambda number: gates[number % len(gates)].chat(path, body), range(40))
         return Counter(answer.status for answer in answers)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def services(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[FakeProvider], list[Proxied]]]:
+    """Starts the services of one gate: one on SQLite, two on PostgreSQL, where `config apply` brings the budgets in."""
+    with ExitStack() as stack:
+
+        def start(provider: FakeProvider) -> list[Proxied]:
+            if request.param == "sqlite":
+                return [stack.enter_context(Proxied(tmp_path, provider, fake=HOLD, more=MORE))]
+            server: Server = request.getfixturevalue("postgres")
+            store = fresh_store(server)
+            gates = []
+            for name in ("one", "two"):
+                (tmp_path / name).mkdir()
+                gate = Proxied(tmp_path / name, provider, fake=HOLD, more=MORE, FLEETGATE_STORE=store)
+                gates.append(stack.enter_context(gate))
+            applied = gates[0].cli("config", "apply")
+            assert applied.returncode == 0, applied.stderr
+            return gates
+
+        yield start
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_V2_forty_parallel_calls_of_five_cents_never_cost_more_than_the_dollar_there_is(
-    tmp_path: Path, call: str
+    services: Callable[[FakeProvider], list[Proxied]], call: str
 ) -> None:
-    with (
-        FakeProvider(usage=Usage(input=7, output=1000), latency_s=0.2) as provider,
-        Proxied(tmp_path, provider, fake=HOLD, more=MORE) as gate,
-    ):
-        statuses = forty(gate, *CALLS[call])
-        gate.check_nothing_is_held()
+    with FakeProvider(usage=Usage(input=7, output=1000), latency_s=0.2) as provider:
+        gates = services(provider)
+        statuses = forty(*CALLS[call], *gates)
+        for gate in gates:
+            gate.check_nothing_is_held()
         assert served_dollars(provider) == 1.0
         assert statuses == {200: 20, 429: 20}
-        now = budget(gate)
-        assert (now["used"], now["reserved"], now["free"]) == (1, 0, 0)
-        reached = [event["percent"] for event in gate.events("budget_reached")]
-        assert reached == [50, 80, 100]
+        for gate in gates:
+            now = budget(gate)
+            assert (now["used"], now["reserved"], now["free"]) == (1, 0, 0)
+            reached = [event["percent"] for event in gate.events("budget_reached")]
+            assert reached == [50, 80, 100]
 
 
 def test_V2_what_calls_did_not_use_is_left_for_others_and_the_dollar_still_holds(tmp_path: Path) -> None:
@@ -74,7 +100,7 @@ def test_V2_what_calls_did_not_use_is_left_for_others_and_the_dollar_still_holds
         FakeProvider(usage=usage, latency_s=0.05) as provider,
         Proxied(tmp_path, provider, fake='hold = "3s"', more=MORE) as gate,
     ):
-        statuses = forty(gate, *CALLS["chat"])
+        statuses = forty(*CALLS["chat"], gate)
         gate.check_nothing_is_held()
         spent = served_dollars(provider)
         assert spent <= 1.0
@@ -109,6 +135,6 @@ def test_V3_a_service_that_is_killed_loses_no_cent_of_what_was_reserved(tmp_path
             provider.latency_s = 0
             gate.start()
             gate.wait_until(lambda: budget(gate)["used"] == 0.75, "what was reserved counts as used")
-            statuses = forty(gate, path, body)
+            statuses = forty(path, body, gate)
             assert statuses == {200: 5, 429: 35}
             assert budget(gate)["free"] == 0

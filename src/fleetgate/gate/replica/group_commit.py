@@ -112,8 +112,10 @@ class GroupCommit:
                 return
         except Exception as error:
             self._listener.commands_failed(batch, error)
+            _answer(readers, error)
         else:
             self._listener.commands_decided(batch, decided)
+            _answer(readers, None)
         finally:
             self._schedule_next()
 

@@ -33,6 +33,7 @@ _READ_RATES_S = 0.2  # how often rates are read, while half of them is left; bel
 _LOW_RATES_S = 0.1  # how often low rates are reported at once
 _MOST_MODELS = 1000  # whose rates are remembered; a client can name any
 _LOOK_S = 1.0  # how often a waiting call checks whether waiting is of any use
+_BUSY_S = 2.0  # how much longer a call waits for a transaction that is under way, to learn why it got no slot
 
 
 class NotInTime(NotAdmitted):
@@ -287,10 +288,19 @@ class _Patience:
             if left_s > 0:
                 self.handle = core.loop.call_later(min(left_s, _LOOK_S), self._look)
                 return
+            if busy and left_s > -_BUSY_S:
+                self._look_after_transaction(left_s + _BUSY_S)
+                return
             reason = core.acquisition.wait_reason(self._command)
             self._future.set_exception(NotInTime(reason, self._retry_ms(reason)))
         except StoreError as error:
             self._future.set_exception(error)
+
+    def _look_after_transaction(self, within_s: float) -> None:
+        """Look again as soon as no thread works on the log. On a shared store one does during every transaction."""
+        self.handle.cancel()
+        self.handle = self._core.loop.call_later(within_s, self._look)
+        self._core.commits.catch_up_in_thread().add_done_callback(lambda _: self._look())
 
     def _retry_ms(self, reason: Reason) -> int | None:
         known = _ms_until(self._core, reason)
