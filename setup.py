@@ -18,7 +18,9 @@ from setuptools.command.build_ext import build_ext
 # Modules that most decisions go through. mypyc cannot compile a module that defines a msgspec.Struct.
 COMPILED = (
     "core/budgets/budget.py",
+    "core/budgets/estimates.py",
     "core/budgets/rate.py",
+    "core/budgets/usage_sums.py",
     "core/budgets/window.py",
     "core/deadlines.py",
     "core/engine.py",
@@ -45,6 +47,7 @@ COMPILED = (
     "core/queue/ticket_index.py",
     "core/recorder.py",
     "core/state/budget_events.py",
+    "core/state/lease_events.py",
     "core/state/limit_events.py",
     "core/state/state.py",
     "core/views/wait_reasons.py",

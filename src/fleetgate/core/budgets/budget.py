@@ -25,7 +25,7 @@ up to the amount.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from fleetgate.core.budgets.rate import Rate
 from fleetgate.core.budgets.rules import PROVIDER, BudgetNeed
@@ -42,21 +42,20 @@ if TYPE_CHECKING:
 REACHED: Final = (50, 80, 100)  # percentages of a window that are reported
 
 
-class Portion(NamedTuple):
+class Portion:
     """What a lease holds of a budget."""
 
-    amount: int
-    window: int = 0  # the end of the window that it belongs to; 0: the budget is a rate
-    drawn: int = 0  # how much of it came from the reservation of its run
-    taken: int = 0  # how much had been taken, in all, when it was granted
-    returned: int = 0  # how much had been given back then
+    __slots__ = ("amount", "drawn", "returned", "taken", "window")
 
-    def plus(self, amount: int) -> Portion:
-        """The same with that much more."""
-        return Portion(self.amount + amount, self.window, self.drawn, self.taken, self.returned)
+    def __init__(self, amount: int, window: int = 0, drawn: int = 0, taken: int = 0, returned: int = 0) -> None:
+        self.amount = amount
+        self.window = window  # the end of the window that it belongs to; 0: the budget is a rate
+        self.drawn = drawn  # how much of it came from the reservation of its run
+        self.taken = taken  # how much had been taken, in all, when it was granted
+        self.returned = returned  # how much had been given back then
 
 
-NOTHING: Final = Portion(0)
+NOTHING: Final = Portion(0)  # never changed
 
 
 class Budget(Resource):
@@ -213,7 +212,7 @@ class Budget(Resource):
             run = self._current(ticket.run, now)
             drawn = min(wanted, run.amount)
             if drawn:
-                self.held[ticket.run] = run.plus(-drawn)
+                run.amount -= drawn
         if self.rate is not None:
             self.rate.take(wanted, now)
         else:
@@ -228,9 +227,12 @@ class Budget(Resource):
         if self.source == PROVIDER and ticket.id not in self.held:
             return  # it began before the provider reported this rate, which counts it already
         held = self.held.pop(ticket.id, NOTHING)
-        self.taken += max(amount - held.amount, 0)
-        self.returned += max(held.amount - amount, 0)
-        self.shares.adjust(project, amount - held.amount)
+        excess = amount - held.amount
+        if excess > 0:
+            self.taken += excess
+        else:
+            self.returned -= excess
+        self.shares.adjust(project, excess)
         if not self._is_current(held, now):  # what it used counts in the present window
             self._take(amount, now)
             return
@@ -247,7 +249,7 @@ class Budget(Resource):
         run = self._current(ticket.run, now) if held.drawn and rest > 0 else NOTHING
         if run.window:
             returned = min(held.drawn, rest)
-            self.held[ticket.run] = run.plus(returned)
+            run.amount += returned
             self._take(returned, now)
             self._reserved += returned
 
@@ -256,7 +258,7 @@ class Budget(Resource):
         held = self._current(ident, now)
         covered = min(held.amount, amount)
         if covered:
-            self.held[ident] = held.plus(-covered)
+            held.amount -= covered
             self._reserved -= covered
         self.taken += amount - covered
         if self.rate is not None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
-
 from fleetgate.core.usage import ESTIMATE, Size, Usage
 
 FIRST_OUTPUT: Final = 1_024  # tokens of a call, before anything is known
@@ -24,12 +22,8 @@ _HALF_BYTES: Final = 4 << 20  # once this many bytes were counted, old calls wei
 _PRICE_PARTS: Final = 1_000_000  # of a price in a millionth of a dollar
 
 
-class Ratio(Struct, array_like=True, gc=False):
-    """Bytes of a model's calls, and the tokens they became. It begins with four bytes for a token."""
-
-    body_bytes: int = 4_096
-    fresh: int = 1_024
-    cached: int = 0
+Ratio = tuple[int, int, int]  # bytes of a model's calls, and the tokens they became: fresh, and read from a cache
+FIRST_RATIO: Final = (4_096, 1_024, 0)  # four bytes for a token
 
 
 class Estimates:
@@ -44,10 +38,10 @@ class Estimates:
 
     def of_call(self, size: Size, model: str, project: str) -> Usage:
         """What a call is expected to use."""
-        ratio = self.ratios.get(model) or Ratio()
+        bytes_seen, fresh_seen, cached_seen = self.ratios.get(model, FIRST_RATIO)
         body_bytes = min(max(size.body_bytes, 0), _LARGEST)
-        fresh = -(-body_bytes * ratio.fresh // ratio.body_bytes)
-        cached = body_bytes * ratio.cached // ratio.body_bytes
+        fresh = -(-body_bytes * fresh_seen // bytes_seen)
+        cached = body_bytes * cached_seen // bytes_seen
         output = _high(self.outputs.get(f"{project} {model}", [FIRST_OUTPUT]))
         if size.max_tokens > 0:
             output = min(output, size.max_tokens)
@@ -78,13 +72,13 @@ class Estimates:
         )
 
     def learn_call(self, model: str, project: str, body_bytes: int, usage: Usage) -> None:
-        ratio = self.ratios.pop(model, None) or Ratio()
-        ratio.body_bytes += body_bytes
-        ratio.fresh += usage.input + usage.cache_write
-        ratio.cached += usage.cache_read
-        if ratio.body_bytes > _HALF_BYTES:
-            ratio = Ratio(ratio.body_bytes // 2, ratio.fresh // 2, ratio.cached // 2)
-        self.ratios[model] = ratio
+        bytes_seen, fresh, cached = self.ratios.pop(model, FIRST_RATIO)
+        bytes_seen += body_bytes
+        fresh += usage.input + usage.cache_write
+        cached += usage.cache_read
+        if bytes_seen > _HALF_BYTES:
+            bytes_seen, fresh, cached = bytes_seen // 2, fresh // 2, cached // 2
+        self.ratios[model] = (bytes_seen, fresh, cached)
         if len(self.ratios) > _MOST_KEYS:
             del self.ratios[next(iter(self.ratios))]
         key = f"{project} {model}"

@@ -60,7 +60,7 @@ def export_state(state: State, now: int) -> Snapshot:
         provider_rates={model: dict(rates) for model, rates in sorted(state.budget_rules.provider.items())},
         zone=state.zone,
         budgets=_budget_records(state, now),
-        token_ratios={model: replace(ratio) for model, ratio in state.estimates.ratios.items()},
+        token_ratios=dict(state.estimates.ratios),
         call_outputs={key: list(outputs) for key, outputs in state.estimates.outputs.items()},
         run_usages={key: list(runs) for key, runs in state.estimates.runs.items()},
         usage_hour=state.usage.hour,
@@ -120,7 +120,7 @@ def _restore_budgets(state: State, snapshot: Snapshot) -> None:
     rules.provider = {model: dict(rates) for model, rates in snapshot.provider_rates.items()}
     rules.merge()
     state.zone = snapshot.zone
-    estimates.ratios = {model: replace(ratio) for model, ratio in snapshot.token_ratios.items()}
+    estimates.ratios = dict(snapshot.token_ratios)
     estimates.outputs = {key: list(outputs) for key, outputs in snapshot.call_outputs.items()}
     estimates.runs = {key: list(runs) for key, runs in snapshot.run_usages.items()}
     state.usage.restore(snapshot.usage_hour, snapshot.usage_rows)
