@@ -241,7 +241,7 @@ def test_o6_the_status_file_tells_what_really_happened(fleet: Fleet, code: int):
     run = fleet.done("-m", "anthropic/claude-x", "--status-file", "status.json", "--", "sh", "-c", f"exit {code}")
     assert run.code == code
     told = status(fleet)
-    assert told.keys() == STATUS_KEYS
+    assert told.keys() == STATUS_KEYS | {"usage"}
     assert (told["admitted"], told["exit_code"], told["signal"], told["reason"]) == (True, code, None, None)
     assert told["model"] == "anthropic/claude-x"
     assert told["outcome"].keys() >= {"kind", "scope", "retry_at", "evidence"}

@@ -89,7 +89,7 @@ def test_a_member_of_the_state_folders_group_is_trusted_where_the_config_says_gr
     if os.geteuid() != 0:
         monkeypatch.setattr("os.geteuid", lambda: STRANGER)  # the service is another user's
     group = tmp_path.stat().st_gid
-    monkeypatch.setattr("fleetgate.gate.serving.local_peer._groups_of", lambda user: [group] if user == member else [])
+    monkeypatch.setattr("fleetgate.gate.serving.local_peer.groups_of", lambda user: [group] if user == member else [])
     tmp_path.chmod(0o770)
     with connection_of(member) as accepted:
         assert trusts(LocalUsers("group", str(tmp_path)), accepted)
