@@ -17,6 +17,7 @@ from setuptools.command.build_ext import build_ext
 
 # Modules that most decisions go through. mypyc cannot compile a module that defines a msgspec.Struct.
 COMPILED = (
+    "core/budgets/amounts.py",
     "core/budgets/budget.py",
     "core/budgets/estimates.py",
     "core/budgets/rate.py",

@@ -10,9 +10,9 @@ from typing import Final
 
 from msgspec import Struct
 
-UNITS: Final = ("calls", "input", "output", "tokens", "usd")  # what a budget can count
+from fleetgate.core.budgets.amounts import amount_of
 
-MOST: Final = 10**15  # a larger number is not an amount
+UNITS: Final = ("calls", "input", "output", "tokens", "usd")  # what a budget can count
 
 # Where the numbers come from, the most reliable first.
 RESPONSE = "response"  # the provider's response said so, to its end
@@ -38,28 +38,8 @@ class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
         return self.input + self.cache_read + self.cache_write + self.output
 
     def amount(self, unit: str) -> int:
-        """What a budget of this unit counts. Tokens that were read from a cache do not count as input."""
-        if unit == "calls":
-            return self.calls
-        if unit == "input":
-            return self.input + self.cache_write
-        if unit == "output":
-            return self.output
-        if unit == "tokens":
-            return self.tokens
-        return self.cost or 0
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether all numbers can be amounts."""
-        return (
-            0 <= self.calls <= MOST
-            and 0 <= self.input <= MOST
-            and 0 <= self.cache_read <= MOST
-            and 0 <= self.cache_write <= MOST
-            and 0 <= self.output <= MOST
-            and (self.cost is None or 0 <= self.cost <= MOST)
-        )
+        """What a budget of this unit counts."""
+        return amount_of(self, unit)
 
     def plus(self, other: Usage) -> Usage:
         """Both together. A cost that is not known adds nothing; two costs that are not known stay unknown."""

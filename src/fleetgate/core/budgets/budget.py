@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fleetgate.core.budgets.amounts import amount_of
 from fleetgate.core.budgets.rate import Rate
 from fleetgate.core.budgets.rules import PROVIDER, BudgetNeed
 from fleetgate.core.budgets.window import Window
@@ -143,10 +144,10 @@ class Budget(Resource):
             return 0
         if self.rule.estimate == "max":
             if self.source != PROVIDER:
-                return (ticket.most or usage).amount(unit)
+                return amount_of(ticket.most or usage, unit)
             if unit in ("output", "tokens"):  # providers reserve all the output that a call allows
-                return usage.amount(unit) + max(ticket.max_tokens - usage.output, 0)
-        return usage.amount(unit)
+                return amount_of(usage, unit) + max(ticket.max_tokens - usage.output, 0)
+        return amount_of(usage, unit)
 
     def bounds(self, ident: str, remaining: int) -> tuple[int, int]:
         """The least and the most that can be free, if so much remained when the response to a lease's call began.

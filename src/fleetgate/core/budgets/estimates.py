@@ -15,7 +15,7 @@ from fleetgate.core.usage import ESTIMATE, Size, Usage
 FIRST_OUTPUT: Final = 1_024  # tokens of a call, before anything is known
 MOST_OUTPUT: Final = 32_768  # tokens that a call is taken to allow that does not say
 _LARGEST: Final = 1 << 40  # a size above this is not believed
-_OUTPUTS: Final = 32  # calls that are remembered for each project and model
+_OUTPUTS: Final = 20  # calls that are remembered for each project and model
 _RUNS: Final = 15
 _MOST_KEYS: Final = 512  # projects and models that are remembered
 _HALF_BYTES: Final = 4 << 20  # once this many bytes were counted, old calls weigh half

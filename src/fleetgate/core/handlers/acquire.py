@@ -84,7 +84,7 @@ def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ti
     if size is not None and estimate is None:
         body_bytes = size.body_bytes
         estimate = state.estimates.of_call(size, queue.preferred.model, queue.project)
-        if any(budget.rule.estimate == "max" for budget in queue.budgets):
+        if queue.reserves_most:
             most = state.estimates.most_of_call(size)
     elif estimate is None and queue.budgets and queue.spec.kind == "agents":
         estimate = state.estimates.of_run(queue.preferred.model, queue.project)

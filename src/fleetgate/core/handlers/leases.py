@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.budgets.amounts import MOST, can_be
 from fleetgate.core.deadlines import keep_ms, renewal_counts
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import BadRequest, NotFound
@@ -22,7 +23,7 @@ from fleetgate.core.pools.backoff import CAUSES
 from fleetgate.core.pools.usage_gate import WITHDRAWN
 from fleetgate.core.state.state import State
 from fleetgate.core.ticket_states import PASSED_OVER
-from fleetgate.core.usage import ESTIMATE, MOST, RECORD, RESPONSE, Usage
+from fleetgate.core.usage import ESTIMATE, RECORD, RESPONSE, Usage
 
 _NOTHING = Usage(source=RESPONSE)
 
@@ -131,7 +132,7 @@ class LeaseHandler:
     def settle(self, command: cmd.Settle, now: int) -> None:
         if command.id not in self._state.leases:
             raise NotFound(f"no lease {shown(command.id)}: it was taken back, released or never granted")
-        if not command.usage.is_valid:
+        if not can_be(command.usage):
             raise BadRequest(f"usage: each number is 0 to {MOST}")
         self._record(ev.Settled(command.id, command.usage))
 
@@ -190,7 +191,7 @@ class LeaseHandler:
 def _final_usage(lease: Lease, usage: Usage | None, outcome: str) -> Usage | None:
     """What counts as used when a lease ends, beside what was settled before (rules U2, V3)."""
     ticket, spent = lease.ticket, lease.spent
-    if usage is not None and usage.is_valid:
+    if usage is not None and can_be(usage):
         counted_twice = spent is not None and usage.source == RECORD
         return None if counted_twice else usage  # the calls of the run were counted: its record repeats them
     if spent is not None or ticket.estimate is None:

@@ -62,6 +62,7 @@ class Queue:
         "parking_id",
         "pools",
         "project",
+        "reserves_most",
         "review_at",
         "slots",
         "sole_candidate",
@@ -102,6 +103,7 @@ class Queue:
         # Whether another may be used while something that the first needs is paused.
         self.has_fallback = not self.spec.any_candidate and 0 < len(usable) < len(candidates)
         self.budgets = list({budget.key: budget for candidate in usable for budget in candidate.budgets}.values())
+        self.reserves_most = any(budget.rule.estimate == "max" for budget in self.budgets)
         # Set where there is one candidate that needs one pool, no usage gate, no budget: then only that pool decides.
         alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
         self.sole_candidate = candidates[0] if alone and not (candidates[0].gates or self.budgets) else None

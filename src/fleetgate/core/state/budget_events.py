@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetgate.core import events as ev
+from fleetgate.core.budgets.amounts import amount_of
 from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.budgets.rules import PROVIDER, budget_name, rule_key
 from fleetgate.core.entities import BudgetRule, Lease, Ticket
@@ -45,7 +46,7 @@ class BudgetEvents:
             if unknown:
                 budget.keep(ticket.id, at)
             else:
-                amount = 0 if usage is None else usage.amount(budget.rule.unit)
+                amount = 0 if usage is None else amount_of(usage, budget.rule.unit)
                 budget.settle(ticket, ticket.spec.project, amount, at)
             self._changed(budget, at)
         if usage is not None and (usage.calls or usage.tokens or usage.cost):
@@ -78,7 +79,7 @@ class BudgetEvents:
         usage = event.usage
         lease.spent = usage if lease.spent is None else lease.spent.plus(usage)
         for budget in self._state.lease_candidates[event.id].budgets:
-            budget.spend(event.id, usage.amount(budget.rule.unit), at)
+            budget.spend(event.id, amount_of(usage, budget.rule.unit), at)
             self._changed(budget, at)
         self._count(lease, usage, at)
 
