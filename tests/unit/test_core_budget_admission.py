@@ -7,7 +7,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.budgets.calendar import Zone
-from fleetgate.core.engine import Engine
+from fleetgate.core.budgets.estimates import Estimates
 from fleetgate.core.entities import BudgetRule, Reason, Spec
 from fleetgate.core.errors import BadName, BadRequest, NotFound
 from fleetgate.core.queue.positions import QueueView
@@ -620,15 +620,10 @@ def test_v2_max_reserves_a_token_for_each_byte_and_all_the_output_that_the_reque
 
 
 def test_only_so_many_models_and_projects_are_remembered() -> None:
-    bench = Bench(me="me")
+    known = Estimates()
     for number in range(520):
-        model = f"umans/m{number}"
-        call(bench, f"c{number}", model=model, size=Size(100))
-        bench.engine.handle(cmd.Release(f"c{number}", usage=used(1)), bench.now)
-        bench.engine.handle(cmd.Acquire(f"r{number}", Spec(models=(model,)), "me"), bench.now)
-        bench.engine.handle(cmd.Release(f"r{number}", usage=Usage(1, 9, source=RECORD)), bench.now)
-        bench.other = Engine(State.restore(bench.state.export(bench.now)))
-    known = bench.state.estimates
+        known.learn_call(f"umans/m{number}", "default", 100, used(1))
+        known.learn_run(f"umans/m{number}", "default", used(9))
     assert [len(known.ratios), len(known.outputs), len(known.runs)] == [512, 512, 512]
     assert "umans/m0" not in known.ratios
     assert "umans/m519" in known.ratios
@@ -809,12 +804,13 @@ def test_v6_readings_can_come_with_the_release() -> None:
 
 def test_only_so_many_models_have_rates_of_a_provider() -> None:
     bench = Bench(me="me")
-    for number in range(258):
-        spec = Spec(models=(f"umans/m{number}",), kind="requests")
-        bench.engine.handle(cmd.Acquire(f"c{number}", spec, "me"), bench.now)
-        reading = Reading("calls", 10, 5)
-        bench.engine.handle(cmd.Release(f"c{number}", usage=used(1), readings=(reading,)), bench.now)
-    assert len(bench.state.budget_rules.provider) == 256
+    call(bench, "a")
+    observed(bench, "a", Reading("calls", 10, 5))
+    call(bench, "one-more", model=OPUS)
+    for number in range(255):
+        bench.state.budget_rules.provider[f"umans/m{number}"] = {}
+    assert bench.engine.handle(cmd.ObserveRates("one-more", (Reading("calls", 10, 5),)), bench.now) == []
+    assert bench.engine.handle(cmd.ObserveRates("a", (Reading("input", 10, 5),)), bench.now) != [], "a known model"
 
 
 # Sums of the hour.
