@@ -71,7 +71,7 @@ class Adapting(RuleBasedStateMachine):
         return {key: getattr(pool, name) for key, pool in self.engine.state.pools.items()}
 
     def _check_room(self, events: list[ev.Event], limits: dict[str, int]) -> None:
-        """rule A1: nobody is let in above the limit, but for one probe at a time."""
+        """rule A1: no call enters above the limit, but for one probe at a time."""
         held = self.engine.state.lease_candidates
         entered = [held[event.id] for event in events if isinstance(event, ev.Granted) and event.id in held]
         for pool in [pool for candidate in entered for pool, _ in candidate.needs]:

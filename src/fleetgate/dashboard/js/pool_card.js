@@ -77,6 +77,11 @@ export function changePoolCard(node, pool) {
   attr(p.spark, "aria-label", `Show ${pool.pool} (${pool.kind}) in the history chart`);
   attr(p.spark, "title", "Show in the history chart");
   drawSpark(p.spark, store.series.samples, poolKey(pool));
+  drawButtons(p, pool);
+}
+
+/** The buttons that pause a pool and change its cap, in its card or in its row of the table. */
+export function drawButtons(p, pool) {
   show(p.pause, mayChange());
   show(p.edit, mayChange());
   if (p.pause.dataset.paused !== String(pool.paused)) {

@@ -3,12 +3,12 @@ import { setTime, timeNode } from "./clock.js";
 import { attr, h, reconcile, show, text } from "./dom.js";
 import { count } from "./format.js";
 import { icon } from "./icons.js";
-import { stateOf, togglePause } from "./pool_card.js";
+import { drawButtons, stateOf, togglePause } from "./pool_card.js";
 import { editPool } from "./pool_dialogs.js";
 import { look } from "./refresh.js";
 import { keepOneStop } from "./roving.js";
 import { drawSlots, isBlocking, slotsOf } from "./slots.js";
-import { mayChange, poolKey } from "./store.js";
+import { poolKey } from "./store.js";
 import { makeRow, makeTable } from "./table.js";
 
 /** @type {[string, string][]} */
@@ -69,7 +69,7 @@ function makePoolRow() {
     until: timeNode(null, "left"),
     queue: h("button", { type: "button", class: "pool-queue", on: { click: () => look({ pool: poolKey(node.pool), query: "" }) } }),
     pause: h("button", { type: "button", class: "icon-button", on: { click: () => togglePause(node.pool) } }),
-    edit: h("button", { type: "button", class: "icon-button", title: "Cap and cooldown", on: { click: () => editPool(node.pool) } }, icon("edit")),
+    edit: h("button", { type: "button", class: "icon-button", on: { click: () => editPool(node.pool) } }, icon("edit")),
   });
   p.state.append(p.label, " ", p.until);
   cells.name.append(p.name, " ", p.kind);
@@ -97,14 +97,5 @@ function changePoolRow(node, pool) {
   text(p.queue, `${count(pool.queued)} waiting`);
   attr(p.queue, "aria-label", `${count(pool.queued)} waiting for ${pool.pool}: show them`);
   show(p.queue, isBlocking(pool));
-  show(p.pause, mayChange());
-  show(p.edit, mayChange());
-  if (p.pause.dataset.paused !== String(pool.paused)) {
-    p.pause.dataset.paused = String(pool.paused);
-    p.pause.replaceChildren(icon(pool.paused ? "play" : "pause"));
-  }
-  const verb = pool.paused ? "Resume" : "Pause";
-  attr(p.pause, "aria-label", `${verb} ${pool.pool} (${pool.kind})`);
-  attr(p.pause, "title", verb);
-  attr(p.edit, "aria-label", `Change cap and cooldown of ${pool.pool} (${pool.kind})`);
+  drawButtons(p, pool);
 }
