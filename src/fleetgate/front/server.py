@@ -1,0 +1,134 @@
+"""The server: it accepts connections, limits their number, checks their time, and stops gracefully."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from email.utils import formatdate
+from heapq import nsmallest
+from time import time
+
+from fleetgate.front import limits
+from fleetgate.front.connection import ClientLink
+from fleetgate.front.request import Address, ClientRequest
+
+Handler = Callable[[ClientRequest], None]
+Identify = Callable[[Address | None, Address | None], object]
+
+
+def _nothing(_client: Address | None, _server: Address | None) -> object:
+    return None
+
+
+class FrontServer:
+    """A listening socket with all its connections."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        identify: Identify = _nothing,
+        most_connections: int = limits.MOST_CONNECTIONS,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`identify` is called once for each connection, with both addresses; its result is `ClientRequest.peer`."""
+        self.handle = handler
+        self.identify = identify
+        self.most_connections = most_connections
+        self.scheme = "http" if tls is None else "https"
+        self.stopping = False
+        self.date = b""
+        self._tls = tls
+        self._links: set[ClientLink] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._all_gone = asyncio.Event()
+
+    async def start(self, sock: socket.socket, backlog: int) -> None:
+        """Begin to accept. The socket is closed at the end."""
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._check()
+        self._server = await loop.create_server(
+            lambda: ClientLink(self, loop), sock=sock, backlog=backlog, ssl=self._tls
+        )
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept nothing more, let requests end for so long, then cut what is left."""
+        self.stopping = True
+        if self._server is not None:
+            self._server.close()
+        for link in list(self._links):
+            link.close()
+        self._note_whether_all_gone()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._all_gone.wait()
+        except TimeoutError:
+            for link in list(self._links):
+                link.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def cut(self) -> None:
+        """End all connections now: the second signal."""
+        for link in list(self._links):
+            link.abort()
+
+    def __len__(self) -> int:
+        """How many connections there are."""
+        return len(self._links)
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """A task of a handler: `stop` waits for it."""
+        self._tasks.add(task)
+        task.add_done_callback(self._discard)
+
+    def _discard(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._note_whether_all_gone()
+
+    # For the connections.
+
+    def add(self, link: ClientLink) -> bool:
+        """Whether there is room for a connection; the one that has been idle for longest makes room for it."""
+        self._links.add(link)
+        over = len(self._links) - self.most_connections
+        return over <= 0 or self._make_room(link) or over <= limits.REFUSED_CONNECTIONS
+
+    def _make_room(self, newest: ClientLink) -> bool:
+        idle = (each for each in self._links if each is not newest and each.idle)
+        oldest = nsmallest(1 + len(self._links) // 64, idle, key=lambda each: each.since)
+        for link in oldest:
+            link.abort()
+        return bool(oldest)
+
+    def remove(self, link: ClientLink) -> None:
+        self._links.discard(link)
+        self._note_whether_all_gone()
+
+    def _note_whether_all_gone(self) -> None:
+        if self.stopping and not self._links and not self._tasks:
+            self._all_gone.set()
+
+    def _check(self) -> None:
+        self.date = f"date: {formatdate(time(), usegmt=True)}\r\n".encode()
+        now = self._loop.time()
+        for link in list(self._links):
+            link.check_time(now)
+        self._timer = self._loop.call_later(limits.CHECK_S, self._check)
+
+
+def tls_context(certificate: str, key: str) -> ssl.SSLContext:
+    """The TLS settings for a certificate chain and its key, both PEM files. OSError, ssl.SSLError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_cert_chain(certificate, key)
+    return context
