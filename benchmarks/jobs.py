@@ -81,7 +81,7 @@ class Bench:
         ]
         with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as worker:
             try:
-                while len(mailbox.hands(self.folder)) < job_peers.HANDS:
+                while len(mailbox.worker_processes(self.folder)) < job_peers.HANDS:
                     sleep(0.01)
                 for _ in range(5):
                     self._run_one()

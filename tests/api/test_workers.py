@@ -26,7 +26,7 @@ def working(tmp_path: Path) -> Iterator[Served]:
 
 
 def worker_of(served: Served) -> int:
-    """The pid of the worker, once it has its hands."""
+    """The pid of the worker, once it has its processes."""
     assert served.process is not None
     service = served.process.pid
 
@@ -35,7 +35,7 @@ def worker_of(served: Served) -> int:
         started = [pid for thread in threads for pid in children_of(service, thread)]
         return next((pid for pid in started if len(children_of(pid)) == 2), 0)
 
-    return int(served.wait_until(found, "a worker with two hands"))
+    return int(served.wait_until(found, "a worker with two processes"))
 
 
 def sleeper(served: Served, flag: Path) -> str:
@@ -67,7 +67,7 @@ def test_h6_when_told_to_stop_what_runs_is_finished_first(working: Served, tmp_p
     assert "succeeded" in working.cli("jobs").stdout, ident
 
 
-def test_h6_told_twice_it_hands_back_what_runs(working: Served, tmp_path: Path):
+def test_h6_a_second_signal_requeues_what_is_running(working: Served, tmp_path: Path):
     ident = sleeper(working, tmp_path / "never")
     worker = worker_of(working)
     process = working.process

@@ -23,9 +23,9 @@ def submit(server: Server, *argv: str, **said: object) -> str:
 
 
 @contextmanager
-def worker(server: Server, hands: int = 1) -> Iterator[None]:
+def worker(server: Server, processes: int = 1) -> Iterator[None]:
     with subprocess.Popen(
-        [FLEETGATE, "worker", "--now", "-n", str(hands)], env=server.env, stderr=subprocess.DEVNULL
+        [FLEETGATE, "worker", "--now", "-n", str(processes)], env=server.env, stderr=subprocess.DEVNULL
     ) as process:
         try:
             yield

@@ -35,8 +35,8 @@ class Jobs:
         specs = [JobSpec(tuple(argv), str(self.fleet.folder), gate.host, **said) for argv in commands]
         return [each.id for each in submit.submit(gate, specs)]
 
-    def worker(self, hands: int, *options: str) -> Run:
-        return self.fleet.start([*FLEETGATE, "worker", "-n", str(hands), *options])
+    def worker(self, processes: int, *options: str) -> Run:
+        return self.fleet.start([*FLEETGATE, "worker", "-n", str(processes), *options])
 
     def view(self, ident: str) -> JobView:
         return job_store.view(self.fleet.gate, ident)
@@ -52,8 +52,8 @@ class Jobs:
     def ended(self, ident: str, within_s: float = PATIENCE_S) -> JobView:
         return self.until(ident, *state_machine.FINAL, within_s=within_s)
 
-    def hand_of(self, ident: str) -> int:
-        """The pid of the hand that runs a job."""
+    def process_of(self, ident: str) -> int:
+        """The pid of the worker process that runs a job."""
         from fleetgate.gate.liveness import process_identity
 
         pid = process_identity.pid_of(self.fleet.state.leases[ident].ticket.holder)
@@ -68,5 +68,5 @@ class Jobs:
         return pid
 
 
-def hands_of(worker: Run) -> list[int]:
+def processes_of(worker: Run) -> list[int]:
     return children_of(worker.pid)

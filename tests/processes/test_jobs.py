@@ -19,7 +19,7 @@ from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import job_store, output_files
 from fleetgate.jobs.output_files import OutputReader
 from tests.processes.fleet import FLEETGATE, Fleet, Run, children_of, is_alive, kill_if_there
-from tests.processes.job_fleet import Jobs, hands_of
+from tests.processes.job_fleet import Jobs, processes_of
 
 pytestmark = pytest.mark.processes
 
@@ -322,11 +322,11 @@ def test_j4_a_hundred_megabytes_of_output_cost_neither_the_job_nor_memory_and_th
     job = jobs.quickly(sys.executable, "-c", program)
     jobs.worker(1)
     jobs.until(job, "running")
-    hand = Path(f"/proc/{jobs.hand_of(job)}/status")
+    process = Path(f"/proc/{jobs.process_of(job)}/status")
     most = 0
     while jobs.state(job) == "running":
         try:
-            most = max(most, int(hand.read_text().partition("VmRSS:")[2].split()[0]))
+            most = max(most, int(process.read_text().partition("VmRSS:")[2].split()[0]))
         except (OSError, IndexError):
             break
         sleep(0.05)
@@ -436,10 +436,10 @@ def test_j2_a_job_whose_hand_is_killed_is_run_again_and_never_twice_at_once(jobs
     fleet.until(lambda: fleet.has_started("job"))
     child = jobs.child_of(job)
     fleet.killed_at[child] = 0
-    kill_if_there(jobs.hand_of(job))
+    kill_if_there(jobs.process_of(job))
     view = jobs.ended(job)
     assert (view.state, view.job.attempt, view.job.losses, view.job.failures) == ("succeeded", 2, 1, 0)
-    assert not is_alive(child), "the agent of a killed hand is ended"
+    assert not is_alive(child), "the agent of a killed worker process is ended"
     (_, first, _), (_, second, _) = fleet.notes("start")
     assert first == child != second
     assert fleet.is_empty()
@@ -450,21 +450,21 @@ def test_j2_a_job_that_is_not_to_be_repeated_is_lost_with_its_worker(jobs: Jobs)
     job = jobs.submit("--on-lost", "fail", "--", *fleet.sleeper("job", 60))
     jobs.worker(1)
     fleet.until(lambda: fleet.has_started("job"))
-    kill_if_there(jobs.hand_of(job))
+    kill_if_there(jobs.process_of(job))
     jobs.cli("wait", job, code=70)
     assert [event.state for _, event in fleet.events_of(ev.JobEnded)] == ["lost"]
 
 
-def test_j2_a_worker_that_is_killed_leaves_hands_that_finish_what_they_run(jobs: Jobs):
+def test_j2_a_worker_that_is_killed_leaves_worker_processes_that_finish_what_they_run(jobs: Jobs):
     fleet = jobs.fleet
     job = jobs.quickly(*fleet.sleeper("job", 1.0))
     worker = jobs.worker(2)
     fleet.until(lambda: fleet.has_started("job"))
-    hands = hands_of(worker)
+    processes = processes_of(worker)
     worker.signal(signal.SIGKILL)
     view = jobs.ended(job)
     assert (view.state, view.job.attempt) == ("succeeded", 1)
-    fleet.until(lambda: not any(is_alive(pid) for pid in hands), what="hands that leave")
+    fleet.until(lambda: not any(is_alive(pid) for pid in processes), what="processes that leave")
 
 
 def test_j2_a_stopping_worker_finishes_its_jobs_and_takes_no_new_one(jobs: Jobs):
@@ -541,24 +541,26 @@ def test_j6_dispatch_starts_what_fits_and_defers_the_rest_at_no_cost(jobs: Jobs)
 # Spare children: forked before a job is known.
 
 
-def spare_of(hand: int) -> int:
-    """The child that an idle hand has ready."""
-    (spare,) = children_of(hand)
+def spare_of(process: int) -> int:
+    """The child that an idle worker process has ready."""
+    (spare,) = children_of(process)
     return spare
 
 
-def idle(jobs: Jobs, worker: Run, hands: int = 1) -> list[int]:
+def idle(jobs: Jobs, worker: Run, processes: int = 1) -> list[int]:
     jobs.fleet.until(
-        lambda: len(hands_of(worker)) == hands and all(len(children_of(pid)) == 1 for pid in hands_of(worker)),
-        what="hands with a child ready",
+        lambda: (
+            len(processes_of(worker)) == processes and all(len(children_of(pid)) == 1 for pid in processes_of(worker))
+        ),
+        what="processes with a child ready",
     )
-    return hands_of(worker)
+    return processes_of(worker)
 
 
 def test_j2_a_child_that_was_forked_before_runs_its_job_as_any_other(jobs: Jobs):
     fleet = jobs.fleet
-    (hand,) = idle(jobs, jobs.worker(1))
-    spare = spare_of(hand)
+    (process,) = idle(jobs, jobs.worker(1))
+    spare = spare_of(process)
     long = "x" * 100_000  # more than a pipe takes at once
     body = 'echo "$PWD $MINE ${#0} $(($$ == SPARE)) $(ps -o pgid= -p $$)"; exit 7'
     job = jobs.quickly("bash", "-c", body, long, env={"MINE": "ä", "SPARE": str(spare)}, retries=0)
@@ -567,28 +569,28 @@ def test_j2_a_child_that_was_forked_before_runs_its_job_as_any_other(jobs: Jobs)
     assert jobs.cli("logs", job).out.split() == [str(fleet.folder), "ä", "100000", "1", str(spare)]
     missing = jobs.quickly("no-such-program")
     assert jobs.ended(missing).job.exit_code == 127
-    idle_again = children_of(hand)
-    fleet.until(lambda: len(children_of(hand)) == 1, what=f"another spare, not {idle_again}")
+    idle_again = children_of(process)
+    fleet.until(lambda: len(children_of(process)) == 1, what=f"another spare, not {idle_again}")
 
 
 def test_j2_a_spare_that_was_killed_is_not_used_and_one_whose_hand_dies_leaves(jobs: Jobs):
     worker = jobs.worker(1)
-    (hand,) = idle(jobs, worker)
-    kill_if_there(spare_of(hand))
+    (process,) = idle(jobs, worker)
+    kill_if_there(spare_of(process))
     view = jobs.ended(jobs.quickly("true"))
     assert (view.state, view.job.attempt) == ("succeeded", 1)
-    jobs.fleet.until(lambda: len(children_of(hand)) == 1)
-    spare = spare_of(hand)
-    kill_if_there(hand)
+    jobs.fleet.until(lambda: len(children_of(process)) == 1)
+    spare = spare_of(process)
+    kill_if_there(process)
     jobs.fleet.until(lambda: not is_alive(spare), what="the spare leaves")
-    jobs.fleet.until(lambda: hand not in hands_of(worker), what="a worker that has seen its end")
+    jobs.fleet.until(lambda: process not in processes_of(worker), what="a worker that has seen its end")
     (other,) = idle(jobs, worker)
-    assert other != hand
+    assert other != process
 
 
 def test_q2_worker_processes_without_a_mailbox_run_jobs_and_end_with_their_worker(jobs: Jobs):
     jobs.quickly("true")  # the store is there
-    place = Path(mailbox.runtime_folder(str(jobs.fleet.home))) / mailbox.HANDS
+    place = Path(mailbox.runtime_folder(str(jobs.fleet.home))) / mailbox.WORKERS
     place.write_text("in the way")
     worker = jobs.worker(2)
     job = jobs.quickly("true")
@@ -597,9 +599,9 @@ def test_q2_worker_processes_without_a_mailbox_run_jobs_and_end_with_their_worke
     assert worker.wait() == 0
 
 
-def test_j2_hands_that_start_at_the_same_moment_all_have_a_mailbox(jobs: Jobs):
+def test_j2_worker_processes_that_start_at_the_same_moment_all_have_a_mailbox(jobs: Jobs):
     worker = jobs.worker(8)
-    jobs.fleet.until(lambda: len(mailbox.hands(str(jobs.fleet.home))) == 8, what="eight mailboxes")
+    jobs.fleet.until(lambda: len(mailbox.worker_processes(str(jobs.fleet.home))) == 8, what="eight mailboxes")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
 

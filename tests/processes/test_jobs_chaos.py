@@ -1,4 +1,4 @@
-"""Jobs under random kill -9 of workers, hands and agents (rules J2, L2): each ends once, and never runs twice at once.
+"""Jobs under random kill -9 of workers, their processes and agents (rules J2, L2): each ends once and never runs twice.
 
 A job takes a lock of its own while it runs, which the system drops at the instant of its death: a second one that runs
 at the same time finds it taken, and says so. In the suite a few seconds of it; `make soak` has the whole: 200 jobs,
@@ -22,14 +22,14 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.jobs import job_store, state_machine
 from tests.postgres_stores import admin, fresh_store
 from tests.processes.fleet import PYTHON, Fleet, Run, is_alive, kill_if_there
-from tests.processes.job_fleet import Jobs, hands_of
+from tests.processes.job_fleet import Jobs, processes_of
 
 pytestmark = pytest.mark.processes
 
 SOAK = bool(os.environ.get("FLEETGATE_SOAK"))
 FAR = [pytest.mark.postgres, pytest.mark.skipif(not SOAK, reason="two minutes of it: make soak")]
 JOBS, SECONDS = (200, 120) if SOAK else (24, 6)
-WORKERS, HANDS, CAP = 4, 2, 5
+WORKERS, PROCESSES, CAP = 4, 2, 5
 
 JOB = """
 import fcntl, os, sys, time
@@ -65,13 +65,13 @@ def test_j2_jobs_survive_random_kills_each_ends_once_and_none_runs_twice_at_once
             for number in range(JOBS)
         ]
         idents = jobs.many(commands, retries=1000)
-        workers = [jobs.worker(HANDS) for _ in range(WORKERS)]
+        workers = [jobs.worker(PROCESSES) for _ in range(WORKERS)]
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             if url and chance.random() < 0.2:
                 kill_node_or_connections(chance, fleet)
             kill_something(chance, fleet, workers)
-            workers = [worker if worker.code is None else jobs.worker(HANDS) for worker in workers]
+            workers = [worker if worker.code is None else jobs.worker(PROCESSES) for worker in workers]
             time.sleep(chance.uniform(0, 0.4))  # the pace of the killing, not a wait for anything
         fleet.until(lambda: all_ended(fleet, idents), 60 if not SOAK else 600, "every job ended")
         check(fleet, idents, record.read_text().split("\n"))
@@ -83,14 +83,14 @@ def test_j2_jobs_survive_random_kills_each_ends_once_and_none_runs_twice_at_once
 
 
 def kill_something(chance: random.Random, fleet: Fleet, workers: list[Run]) -> None:
-    """kill -9 of a worker, a hand, or an agent."""
-    what = chance.choices(("worker", "hand", "agent"), (1, 3, 3))[0]
+    """kill -9 of a worker, a worker process, or an agent."""
+    what = chance.choices(("worker", "process", "agent"), (1, 3, 3))[0]
     worker = chance.choice(workers)
     if what == "worker":
         kill_if_there(worker.pid)
         worker.process.wait()
-    elif what == "hand" and (hands := hands_of(worker)):
-        kill_if_there(chance.choice(hands))
+    elif what == "process" and (processes := processes_of(worker)):
+        kill_if_there(chance.choice(processes))
     else:
         children = [lease.child for lease in fleet.state.leases.values() if lease.child]
         alive = [process for process in children if process_identity.is_gone(process) is False]

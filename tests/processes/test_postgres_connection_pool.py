@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.processes]
 SPEC = Spec(models=("umans/coder",), kind="requests")
 CAP = cmd.SetRule(Rule("requests", "umans", cap=1, on_429="step", cooldown_ms=0))
 STEPS = ("lock", "begin", "read", "append", "unlock")
-HANDS = 12
+PROCESSES = 12
 
 
 @pytest.fixture
@@ -318,9 +318,11 @@ def test_c3_listings_and_changes_go_through_the_node_and_need_no_connection(flee
     assert node.wait(30) == 0
 
 
-def test_j2_a_worker_of_many_hands_has_the_connections_of_one_node_also_after_that_was_killed(fleet: Fleet) -> None:
+def test_j2_a_worker_with_many_processes_shares_one_nodes_connections_even_after_it_was_killed(
+    fleet: Fleet,
+) -> None:
     own = connections(fleet)
-    worker = fleet.start([*FLEETGATE, "worker", "-n", str(HANDS)], env=host(fleet, "a"))
+    worker = fleet.start([*FLEETGATE, "worker", "-n", str(PROCESSES)], env=host(fleet, "a"))
     marks = [fleet.folder / f"job{number}" for number in range(8)]
     for mark in marks[:4]:
         _submitted(fleet, str(mark))

@@ -108,7 +108,7 @@ def test_j2_an_offer_that_is_withdrawn_leaves_the_job_where_it_was():
     assert heads(bench) == ["job"]
 
 
-def test_j2_a_grant_that_the_worker_has_no_hand_for_goes_back_to_the_jobs_place():
+def test_j2_a_grant_that_the_worker_has_no_process_for_goes_back_to_the_jobs_place():
     bench = Bench({"host": 1})
     submit(bench, "job")
     offer(bench, "job")
@@ -204,7 +204,7 @@ def test_a6_a_job_with_room_and_a_busy_worker_waits_for_a_hand():
     submit(bench, "first")
     submit(bench, "second")
     offer(bench, "first")
-    assert code(bench, "second") == "no_hand"
+    assert code(bench, "second") == "workers_busy"
 
 
 def test_a6_jobs_that_need_no_pool_have_positions_too():

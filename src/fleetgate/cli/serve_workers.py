@@ -38,7 +38,7 @@ class Crew:
         self._stopping = Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._open_files = resource.getrlimit(resource.RLIMIT_NOFILE)  # before the service raises it for itself
-        self._hands = 0  # that work
+        self._running = 0  # that work
         self._short_since = monotonic()  # there are fewer than there should be
         self._failed = ""  # why the worker ended, or could not be started; "" once it runs again
         self._thread = Thread(target=self._stay, name="fleetgate-crew", daemon=True)
@@ -69,20 +69,20 @@ class Crew:
 
     def trouble(self) -> str:
         """Why the workers that should run do not; "" when they do. From any thread."""
-        if self._stopping.is_set() or self._hands >= self._number:
+        if self._stopping.is_set() or self._running >= self._number:
             return ""
         if self._failed:
             return self._failed
         if monotonic() - self._short_since < _GRACE_S:
             return ""  # it is starting, or a worker process has just died
-        return f"{self._hands} of {self._number} worker processes are running"
+        return f"{self._running} of {self._number} worker processes are running"
 
     def _stay(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
             began = monotonic()
             ended = self._run_worker()
-            self._hear_hands(0)
+            self._note_count(0)
             if self._stopping.is_set():
                 return
             if monotonic() - began > _LONGEST_PAUSE_S:
@@ -116,15 +116,15 @@ class Crew:
                 if select.select([process.stdout], [], [], _LOOK_S)[0]:
                     lines = os.read(process.stdout.fileno(), 4096).split()
                     if lines:
-                        self._hear_hands(int(lines[-1]))
+                        self._note_count(int(lines[-1]))
                     else:
                         process.wait()
         return f"the worker exited unexpectedly (code {process.returncode})"
 
-    def _hear_hands(self, number: int) -> None:
-        if number < self._number <= self._hands:
+    def _note_count(self, number: int) -> None:
+        if number < self._number <= self._running:
             self._short_since = monotonic()
-        self._hands = number
+        self._running = number
         if number >= self._number and self._failed:
             self._failed = ""
             self._say("the worker is running again")

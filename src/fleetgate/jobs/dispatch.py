@@ -26,7 +26,7 @@ from fleetgate.jobs import job_record, state_machine
 from fleetgate.jobs.job_owner import must_seal, name_owner
 from fleetgate.jobs.job_record import Job, JobSpec
 from fleetgate.jobs.sealed_files import remove, seal
-from fleetgate.jobs.worker.worker import OpenGate, start_hand
+from fleetgate.jobs.worker.worker import OpenGate, start_worker_process
 from fleetgate.jobs.worker.worker_process import Wants, WorkerProcess
 from fleetgate.log.protocol import SideWrite
 
@@ -58,7 +58,9 @@ def start(open_gate: OpenGate, spec: JobSpec, by: str) -> DispatchAnswer:
         try:
             os.close(read_fd)
             wants = Wants(only=new_id())
-            start_hand(open_gate, wants, None, None, lambda hand: _first(hand, wants.only, spec, by, write_fd))
+            start_worker_process(
+                open_gate, wants, None, None, lambda process: _first(process, wants.only, spec, by, write_fd)
+            )
         finally:
             os._exit(0)  # so the worker process has no parent that waits for it
     os.close(write_fd)
@@ -70,9 +72,9 @@ def start(open_gate: OpenGate, spec: JobSpec, by: str) -> DispatchAnswer:
     return msgspec.json.decode(told, type=DispatchAnswer)
 
 
-def _first(hand: WorkerProcess, ident: str, spec: JobSpec, by: str, write_fd: int) -> bool:
-    """What a hand does that was started for one candidate: ask for its slot, tell, and run it."""
-    gate = hand.gate
+def _first(process: WorkerProcess, ident: str, spec: JobSpec, by: str, write_fd: int) -> bool:
+    """The first step of a process that was started for one candidate: acquire its slot and report the result."""
+    gate = process.gate
     answer = DispatchAnswer(error="internal error")
     try:
         spec = name_owner(spec, gate.folder, shared_log=gate.log.is_shared)

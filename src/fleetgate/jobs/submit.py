@@ -95,13 +95,13 @@ def _with_key(gate: DirectGate, job: Job, reason: Reason) -> str:
 
 def ring(gate: DirectGate) -> int:
     """Wake the worker processes of this machine for a new job. Returns how many there are; they also poll."""
-    return sum(mailbox.send(address, b"job") is True for address in mailbox.hands(gate.folder))
+    return sum(mailbox.send(address, b"job") is True for address in mailbox.worker_processes(gate.folder))
 
 
 def taken_up(gate: DirectGate, ident: str, most_s: float = TAKEN_UP_S) -> None:
     """Wait a moment for a worker to pick the job up, if there is one, so that `status` does not report none."""
     until = monotonic() + most_s
-    while mailbox.hands(gate.folder) and monotonic() < until:
+    while mailbox.worker_processes(gate.folder) and monotonic() < until:
         ticket = gate.replica.catch_up().tickets.get(ident)
         if ticket is None or not ticket.away:
             return

@@ -84,11 +84,11 @@ def command(
         Notifier(opened(), say, file.targets).run(until=lambda: os.getppid() != worker, begins=begins)
 
     beside = SideProcess(tell, lambda: bool(file.targets()))
-    on_hands = _tell_hands if with_stdin else None
-    return Worker(opened, most, wants, say, now=now, beside=beside, ends_with=ends_with, on_hands=on_hands).run()
+    on_count = _report_count if with_stdin else None
+    return Worker(opened, most, wants, say, now=now, beside=beside, ends_with=ends_with, on_count=on_count).run()
 
 
-def _tell_hands(number: int) -> None:
+def _report_count(number: int) -> None:
     """For the service that started us (cli/serve_workers.py)."""
     try:
         os.write(1, f"{number}\n".encode())

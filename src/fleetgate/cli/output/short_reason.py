@@ -10,7 +10,7 @@ _WORDS = {
     "draining": "host is drained",
     "held": "needs approval",
     "nested": "slot of the outer run",
-    "no_hand": "all workers are busy",
+    "workers_busy": "all workers are busy",
     "no_worker": "no worker is running",
     "proving": "testing the limit",
     "recovering": "counting agents",

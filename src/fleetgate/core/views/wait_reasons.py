@@ -29,7 +29,7 @@ CODES = {
     "key_taken": "a request with the same idempotency key is queued or running",
     "session_taken": "a run with the same session is queued or running on this host",
     "no_worker": "a job, and no worker is running that could take it: `fleetgate worker` starts one",
-    "no_hand": "a job, and every worker process is busy",
+    "workers_busy": "a job, and every worker process is busy",
     "held": "a job whose turn came and that must be approved: `fleetgate approve`",
     "retry_pause": "a job that failed and is tried again later",
     "passed_over": "a slot was offered and not taken; the ticket keeps its place until its process is heard of",
@@ -110,7 +110,9 @@ def reason_of_job(state: State, queue: Queue, now: int, ticket: Ticket | None = 
     user = queue.spec.user
     if any(lease.ticket.job and lease.ticket.spec.user == user for lease in state.leases.values()):
         return Reason(
-            "no_hand", "all worker processes are busy; to run more at once: `fleetgate worker -n N`", model=reason.model
+            "workers_busy",
+            "all worker processes are busy; to run more at once: `fleetgate worker -n N`",
+            model=reason.model,
         )
     whose = f" as {user}, since only a worker of {user} may run it" if user else ""
     return Reason("no_worker", f"no worker is running that could take it; start one with `fleetgate worker`{whose}")

@@ -272,7 +272,7 @@ class Node:
             for ticket in (*waiting, *unclaimed)
             if ticket.wake and process_identity.site_of(ticket.holder) == self.site
         ]
-        addresses = [ticket.wake for ticket in local] + mailbox.hands(self._core.folder)
+        addresses = [ticket.wake for ticket in local] + mailbox.worker_processes(self._core.folder)
         self._addresses = {mark(self._core.host, address): address for address in addresses}
 
     def on_notifications(self, notices: Sequence[str]) -> None:

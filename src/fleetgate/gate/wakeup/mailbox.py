@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 SUFFIX = ".wake"
-HANDS = "hands"  # below the runtime folder: the mailboxes of worker processes
+WORKERS = "workers"  # below the runtime folder: the mailboxes of worker processes
 _TMP = "/tmp"
 _LONGEST_PATH = 100  # bytes; the system's own limit is 103 (macOS) or 107
 _LONGEST_NAME = 42  # namespace, pid, start and number, with their dashes and the suffix
@@ -100,12 +100,12 @@ class Mailbox:
         raise OSError(errno.EADDRINUSE, "too many mailboxes of one process", folder)
 
 
-def hands(folder: str) -> list[str]:
+def worker_processes(folder: str) -> list[str]:
     """The mailboxes of all worker processes on this machine."""
     if not folder:
         return []
     try:
-        place = f"{runtime_folder(folder)}/{HANDS}"
+        place = f"{runtime_folder(folder)}/{WORKERS}"
         return [f"{place}/{name}" for name in os.listdir(place) if name.endswith(SUFFIX)]
     except OSError:
         return []

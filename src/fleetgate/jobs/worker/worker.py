@@ -30,6 +30,7 @@ from fleetgate.jobs import actions, unattended_ends
 from fleetgate.jobs.worker.worker_process import Wants, WorkerProcess
 from fleetgate.log.protocol import LogReplaced, Position, StoreMoved
 from fleetgate.log.store_files import only_writer
+from fleetgate.runner.signal_pipe import SignalPipe
 
 LOOK_S = 1.0
 CLEAN_S = 300.0
@@ -38,7 +39,7 @@ _TELL_AGAIN_S = 0.2
 _ORPHAN_S = 3.0  # from TERM to KILL
 _RESTART_S = 1.0
 _UNAVAILABLE = 69
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 OpenGate = Callable[[], DirectGate]
 Say = Callable[[str], None]
@@ -57,7 +58,7 @@ class SideProcess(NamedTuple):
 class Worker:
     """`fleetgate worker`. With `now`, it requeues running jobs when it stops.
 
-    It stops when `ends_with`, a file, ends (-1: no file). `on_hands` is called with the number of processes when that
+    It stops when `ends_with`, a file, ends (-1: no file). `on_count` is called with the number of processes when that
     changes.
     """
 
@@ -71,11 +72,11 @@ class Worker:
         now: bool = False,
         beside: SideProcess | None = None,
         ends_with: int = -1,
-        on_hands: Callable[[int], None] | None = None,
+        on_count: Callable[[int], None] | None = None,
     ) -> None:
-        self._on_hands = on_hands
-        self._hands_told = 0
-        self._cannot_start = ""  # why there are fewer hands than there should be
+        self._on_count = on_count
+        self._reported_count = 0
+        self._cannot_start = ""  # why there are fewer processes than there should be
         self._ends_with = ends_with
         self._beside = beside
         self._aside = 0  # the pid of that process
@@ -85,7 +86,7 @@ class Worker:
         self._wants = wants
         self._say = say
         self._now = now
-        self._hands: set[int] = set()
+        self._processes: set[int] = set()
         self._signals = 0
         self._told_at = 0.0
         self._started_at = 0.0
@@ -95,38 +96,31 @@ class Worker:
     def run(self) -> int:
         """Run until a signal stops it and all worker processes have left."""
         self._life = os.pipe()
-        wake_read, wake_write = os.pipe()
-        os.set_blocking(wake_write, False)
-        os.set_blocking(wake_read, False)
-        before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
-        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _nothing)
-        old_fd = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        pipe = SignalPipe((*_STOP_SIGNALS, signal.SIGCHLD))
         try:
             with closing(self._open_gate()) as gate:
                 gate.replica.catch_up()
                 self._begins = gate.replica.position
-                self._stay(gate, wake_read)
+                self._stay(gate, pipe)
         except StoreMoved as moved:
             self._end_with(moved)
         finally:
             if self._aside:
                 _signal_group(self._aside, signal.SIGTERM)
-            signal.set_wakeup_fd(old_fd)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            for fd in (*self._life, wake_read, wake_write):
+            pipe.close()
+            for fd in self._life:
                 if fd >= 0:
                     os.close(fd)
         return _UNAVAILABLE if self._moved else 0
 
-    def _stay(self, gate: DirectGate, wake_fd: int) -> None:
+    def _stay(self, gate: DirectGate, pipe: SignalPipe) -> None:
         look_at = clean_at = upkeep_at = 0.0
         trouble = Trouble(self._say)
-        while self._hands or not self._signals:
+        while self._processes or not self._signals:
             self._reap()
             if not self._signals:
                 self._fill()
-                self._tell_hands()
+                self._report_count()
             else:
                 self._tell_to_stop(gate)
             now = monotonic()
@@ -145,8 +139,8 @@ class Worker:
                 self._end_with(moved)
             except (FleetgateError, LogReplaced, OSError) as error:
                 trouble.failed(error)
-            if self._hands or not self._signals:
-                self._rest(wake_fd)
+            if self._processes or not self._signals:
+                self._rest(pipe)
 
     def _end_with(self, moved: StoreMoved) -> None:
         """Stop: the user must start the worker again with the new store."""
@@ -155,21 +149,18 @@ class Worker:
             self._say(f"{moved}, and start the worker again")
             self._signals += 1
 
-    def _rest(self, wake_fd: int) -> None:
-        files = [wake_fd, self._ends_with] if self._ends_with >= 0 else [wake_fd]
+    def _rest(self, pipe: SignalPipe) -> None:
+        files = [pipe.fd, self._ends_with] if self._ends_with >= 0 else [pipe.fd]
         ready, _, _ = select.select(files, [], [], _TELL_AGAIN_S if self._signals else LOOK_S)
-        _drain(wake_fd)
+        self._signals += sum(number != signal.SIGCHLD for number in pipe.read())
         if self._ends_with in ready and not os.read(self._ends_with, 64):
             self._ends_with = -1
             self._signals += 1
 
-    def _heard(self, number: int, frame: object) -> None:
-        self._signals += 1
-
-    # Hands.
+    # Worker processes.
 
     def _fill(self) -> None:
-        missing = self._number - len(self._hands)
+        missing = self._number - len(self._processes)
         beside = self._beside if not self._aside and self._beside is not None and self._beside.is_wanted() else None
         if not missing and beside is None:
             return
@@ -181,36 +172,36 @@ class Worker:
             if beside is not None:
                 self._aside = start_beside(lambda: beside.run(begins), self._say, self._life[1])
             for _ in range(missing):
-                self._hands.add(start_hand(self._open_gate, self._wants, self._life, self._say))
+                self._processes.add(start_worker_process(self._open_gate, self._wants, self._life, self._say))
         except OSError as error:
             why = f"cannot start another process ({error.strerror})"
             if why != self._cannot_start:
-                self._say(f"{why}: {len(self._hands)} of {self._number} worker processes are running; still trying")
+                self._say(f"{why}: {len(self._processes)} of {self._number} worker processes are running; still trying")
             self._cannot_start = why
             return
         if self._cannot_start:
             self._cannot_start = ""
             self._say(f"all {self._number} worker processes are running again")
 
-    def _tell_hands(self) -> None:
-        if self._on_hands is not None and len(self._hands) != self._hands_told:
-            self._hands_told = len(self._hands)
-            self._on_hands(self._hands_told)
+    def _report_count(self) -> None:
+        if self._on_count is not None and len(self._processes) != self._reported_count:
+            self._reported_count = len(self._processes)
+            self._on_count(self._reported_count)
 
     def _reap(self) -> None:
-        while self._hands or self._aside:
+        while self._processes or self._aside:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self._hands.clear()
+                self._processes.clear()
                 self._aside = 0
                 return
             if not pid:
                 return
             if pid == self._aside:
                 self._aside = 0
-            elif pid in self._hands:
-                self._hands.discard(pid)
+            elif pid in self._processes:
+                self._processes.discard(pid)
                 if status and not self._signals:
                     how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "an error"
                     self._say(f"a worker process was ended by {how}; starting another")
@@ -218,15 +209,15 @@ class Worker:
     def _tell_to_stop(self, gate: DirectGate) -> None:
         if monotonic() - self._told_at < _TELL_AGAIN_S:
             return
-        if not self._told_at and self._hands:
+        if not self._told_at and self._processes:
             finish = "finishing running jobs, then stopping; Ctrl-C or SIGTERM again requeues them"
             self._say("requeueing running jobs, then stopping" if self._now else finish)
             os.close(self._life[1])
             self._life = (self._life[0], -1)
         self._told_at = monotonic()
         message = b"now" if self._now or self._signals > 1 else b"finish"
-        for address in mailbox.hands(gate.folder):
-            if any(f"-{pid}-" in os.path.basename(address) for pid in self._hands):
+        for address in mailbox.worker_processes(gate.folder):
+            if any(f"-{pid}-" in os.path.basename(address) for pid in self._processes):
                 mailbox.send(address, message)
 
     # Upkeep.
@@ -258,14 +249,14 @@ class Worker:
         self._termed = {pid: at for pid, at in self._termed.items() if pid in orphans}
 
 
-def start_hand(
+def start_worker_process(
     open_gate: OpenGate,
     wants: Wants,
     life: tuple[int, int] | None,
     say: Say | None,
     first: Callable[[WorkerProcess], bool] | None = None,
 ) -> int:
-    """Fork a hand; its pid. `first` is what it does before it begins, and whether it is to begin at all.
+    """Fork a worker process; its pid. `first` is what it does before it begins, and whether it is to begin at all.
 
     Without a worker (`life`, `say`) it lives for itself, and keeps no file of its parent's.
     """
@@ -278,16 +269,14 @@ def start_hand(
         os.setsid()  # so that Ctrl-C at the worker's terminal does not reach its agents
         if life is not None:
             os.close(life[1])
-        signal.set_wakeup_fd(-1)
-        for number in (*_SIGNALS, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
+        _reset_signals()
         tell = _own_files(say)
         gate = open_gate()
         gate.replica.catch_up()
         gc.freeze()  # all that is known by now stays: looking through it for garbage would take long, again and again
-        hand = WorkerProcess(gate, wants, -1 if life is None else life[0], tell)
-        if first is None or first(hand):
-            hand.work()
+        process = WorkerProcess(gate, wants, -1 if life is None else life[0], tell)
+        if first is None or first(process):
+            process.work()
         code = 0
     except StoreMoved:
         code = 0  # the worker says so
@@ -308,9 +297,7 @@ def start_beside(beside: Callable[[], None], say: Say, life_fd: int) -> int:
     try:
         os.close(life_fd)
         os.setsid()
-        signal.set_wakeup_fd(-1)
-        for number in (*_SIGNALS, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
+        _reset_signals()
         if os.getppid() == worker:
             beside()
     except FleetgateError as error:
@@ -319,6 +306,13 @@ def start_beside(beside: Callable[[], None], say: Say, life_fd: int) -> int:
         say(traceback.format_exc())
     finally:
         os._exit(0)
+
+
+def _reset_signals() -> None:
+    """Signals have their default effect again in a forked process."""
+    signal.set_wakeup_fd(-1)
+    for number in (*_STOP_SIGNALS, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _own_files(say: Say | None) -> Say:
@@ -350,15 +344,3 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number) if os.getpgid(pid) == pid else os.kill(pid, number)
     except OSError:
         pass
-
-
-def _drain(fd: int) -> None:
-    try:
-        while os.read(fd, 512):
-            pass
-    except BlockingIOError:
-        pass
-
-
-def _nothing(number: int, frame: object) -> None:
-    """SIGCHLD only wakes the loop."""

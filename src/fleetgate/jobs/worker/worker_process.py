@@ -30,7 +30,7 @@ from fleetgate.log.protocol import LogReplaced, StoreMoved
 from fleetgate.runner.child import CannotRun, Child
 
 POLL_S = 1.0
-_MOST_OFFERS = 32  # kinds of jobs that one hand offers for at a time
+_MOST_OFFERS = 32  # kinds of jobs that one process offers for at a time
 _TROUBLE_S = 1.0
 
 
@@ -152,7 +152,7 @@ class WorkerProcess:
         return self._granted(gate.state)
 
     def _to_offer(self, state: State, tried: set[str]) -> Ticket | None:
-        """The first job of a kind that we do not offer for yet; another hand may take it before us."""
+        """The first job of a kind that we do not offer for yet; another process may take it before us."""
         only = state.tickets.get(self._wants.only)
         heads = state.waiting_jobs.heads(self.gate.now()) if not self._wants.only else [] if only is None else [only]
         kinds = set(self._offers.values())
@@ -252,7 +252,7 @@ class WorkerProcess:
 def _mailbox(folder: str) -> mailbox.Mailbox | None:
     """A mailbox for messages; without one, polling must do."""
     try:
-        place = f"{mailbox.runtime_folder(folder)}/{mailbox.HANDS}"
+        place = f"{mailbox.runtime_folder(folder)}/{mailbox.WORKERS}"
         try:
             os.mkdir(place, 0o700)
         except FileExistsError:
