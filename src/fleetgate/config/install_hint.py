@@ -11,9 +11,20 @@ import os
 import shlex
 import sys
 
+from fleetgate.core.errors import FleetgateError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
+
+
+class NotInstalled(FleetgateError):
+    """An extra that a command needs and that is not installed."""
+
+    exit_code = 69
+
+    def __init__(self, what: str, extra: str, error: ModuleNotFoundError) -> None:
+        super().__init__(f"{what} needs the `{extra}` extra ({error.name} is not installed): {install_command(extra)}")
 
 
 def install_command(extra: str, installed: Distribution | None = None, prefix: str = sys.prefix) -> str:

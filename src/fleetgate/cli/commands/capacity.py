@@ -15,6 +15,7 @@ from fleetgate.core.entities import Spec
 from fleetgate.core.model_names import KINDS
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import Capacity, capacity
+from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.present.json.state import capacity_json
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.request_fields import candidates, project_name
@@ -42,18 +43,23 @@ def command(model: str, kind: str, project: str, as_json: bool) -> int:
 
     Exit codes: 0 for green and yellow, 75 for red.
     """
-    environment = Environment.read()
     with opened() as gate:
-        spec = _spec(model, kind, project_name(project), gate.host, environment, gate.loaded)
-        found = _capacity(current(gate), spec, gate.now())
-        if found.level != "green":  # free the slots of dead processes first, as a real request does
-            found = _capacity(current(gate, reap=True), spec, gate.now())
+        found, spec = find_capacity(gate, model, kind, project)
         moments = LogTimes(gate)
         if as_json:
             say_json(capacity_json(found, spec, moments))
         else:
             _draw(found, spec)
     return exit_codes.DEFERRED if found.level == "red" else exit_codes.OK
+
+
+def find_capacity(gate: DirectGate, model: str, kind: str, project: str) -> tuple[Capacity, Spec]:
+    """The capacity for a request in the user's words, and the request."""
+    spec = _spec(model, kind, project_name(project), gate.host, Environment.read(), gate.loaded)
+    found = _capacity(current(gate), spec, gate.now())
+    if found.level != "green":  # free the slots of dead processes first, as a real request does
+        found = _capacity(current(gate, reap=True), spec, gate.now())
+    return found, spec
 
 
 def _spec(model: str, kind: str, project: str, host: str, environment: Environment, loaded: Loaded | None) -> Spec:

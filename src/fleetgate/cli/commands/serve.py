@@ -10,20 +10,13 @@ from fleetgate.cli.log_output import log_format_option, log_to_stderr
 from fleetgate.cli.open_gate import load_config, switch_store
 from fleetgate.cli.serve_workers import Crew
 from fleetgate.config.file import Loaded
-from fleetgate.config.install_hint import install_command
+from fleetgate.config.install_hint import NotInstalled
 from fleetgate.config.paths import store_url
-from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs.blocking_api import JobService
 from fleetgate.jobs.job_owner import uid_of
 from fleetgate.log import open_log
 from fleetgate.log.store_url import local_folder
-
-
-class NotInstalled(FleetgateError):
-    """The extra `serve` is not installed."""
-
-    exit_code = 69
 
 
 @click.command(short_help="Serve the HTTP API, the proxy and the dashboard.")
@@ -54,9 +47,7 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
         from fleetgate.api.server import Options, serve
         from fleetgate.proxy.app import Proxy
     except ModuleNotFoundError as error:
-        raise NotInstalled(
-            f"`fleetgate serve` needs the `serve` extra ({error.name} is not installed): {install_command('serve')}"
-        ) from error
+        raise NotInstalled("`fleetgate serve`", "serve", error) from error
     loaded = load_config()
     for user in users:
         uid_of(user)  # raises if there is no such user

@@ -68,7 +68,9 @@ def command(by: str, since: str, until: str, project: str, model: str, as_json: 
         raise BadRequest("--json and --csv: choose one")
     with opened(configured=False) as gate:
         counted = current_usage(gate.replica.catch_up())
-        query = parse_query(by, since, until, LogTimes(gate), zone=_zone(), project=project, model=model, option="--")
+        query = parse_query(
+            by, since, until, LogTimes(gate), zone=configured_zone(), project=project, model=model, option="--"
+        )
         report = query.answer(gate.log, counted)
     if report.period.low > query.period.low:
         note(f"runs are known since {report.period.start(report.period.low)}: the history begins there")
@@ -80,7 +82,7 @@ def command(by: str, since: str, until: str, project: str, model: str, as_json: 
         _draw(report, query)
 
 
-def _zone() -> tzinfo | None:
+def configured_zone() -> tzinfo | None:
     """The configured time zone. With an invalid config file usage can be read, too."""
     try:
         loaded = load_config()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from time import monotonic, sleep
 
 import click
@@ -54,7 +55,7 @@ def command(idents: tuple[str, ...], everything: bool, timeout: str | None, quie
                 if until is not None and monotonic() >= until:
                     note(f"still waiting for {', '.join(left[:5])}")
                     return exit_codes.DEFERRED
-                _sleep(gate)
+                await_commit(gate)
         except KeyboardInterrupt:
             return exit_codes.INTERRUPTED
     return next((codes[ident] for ident in order if codes[ident]), exit_codes.OK)
@@ -75,10 +76,10 @@ def _look(gate: DirectGate, left: list[str], codes: dict[str, int], *, quiet: bo
     return still
 
 
-def _sleep(gate: DirectGate) -> None:
-    """Wait for the next commit, at most a second; then check for jobs whose process died."""
+def await_commit(gate: DirectGate, until: float = inf) -> None:
+    """Wait for the next commit, at most a second or until a time; then check for jobs whose process died."""
     before = gate.log.head()
-    until = monotonic() + _SLOW_S
+    until = min(until, monotonic() + _SLOW_S)
     while monotonic() < until:
         sleep(POLL_S)
         head = gate.log.head()
