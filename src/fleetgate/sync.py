@@ -185,6 +185,7 @@ class Gate:
         timeout_s: float | None = None,
         key: str = "",
         estimate: Usage | None = None,
+        work_class: str | None = None,
     ) -> Leased:
         """Return a lease to enter with `with`, which waits in the queue until there is a slot.
 
@@ -201,6 +202,7 @@ class Gate:
             timeout_s=timeout_s,
             key=key,
             estimate=estimate,
+            work_class=work_class,
         )
         return Leased(self._thread, leased)
 
@@ -216,6 +218,7 @@ class Gate:
         any_candidate: bool = False,
         key: str = "",
         estimate: Usage | None = None,
+        work_class: str | None = None,
     ) -> Leased | Deferred:
         """Return a lease if there is a slot now, and a `Deferred` with the reason if there is none. Never waits.
 
@@ -223,7 +226,7 @@ class Gate:
         """
         self._thread.check_open()
         acquisition = self._thread.acquisition
-        spec = acquisition.spec(model, kind, slots, project, any_candidate)
+        spec = acquisition.spec(model, kind, slots, project, any_candidate, work_class=work_class)
         leased = acquisition.new_lease(spec, False, since, priority, key, estimate)
         got = self._thread.call(leased.acquire(), withdraw=leased.id)
         return got if isinstance(got, Deferred) else Leased(self._thread, leased)

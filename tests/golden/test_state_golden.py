@@ -553,6 +553,12 @@ def test_a_snapshot_with_a_backoff_of_refused_calls_restores_to_what_it_meant() 
     assert (backoff.key, backoff.times, backoff.ends_at) == ("groq/fast", 3, T0 + 64_000)
 
 
+def test_a_snapshot_with_classes_restores_to_what_it_meant() -> None:
+    state = loaded((HERE / "snapshot-1-classes.json").read_bytes())
+    classes = {ident: lease.ticket.spec.work_class for ident, lease in state.leases.items()}
+    assert classes == {"run": "interactive", "job": "batch", "call": "normal"}
+
+
 def test_a_log_about_usage_and_budgets_means_what_it_meant() -> None:
     state = replayed(read_log(HERE / "events-budgets.jsonl"))
     check_invariants(state)

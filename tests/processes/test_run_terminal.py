@@ -228,3 +228,13 @@ def test_r2_a_signal_to_the_wrapper_alone_is_passed_on_also_with_a_terminal(flee
         assert "code=143" in terminal.wait(r"code=\d+\r\n")
         ((_, released),) = fleet.events_of(ev.Released)
         assert released.signal == signal.SIGTERM
+
+
+def test_w4_a_run_on_a_terminal_is_interactive_and_one_without_is_not(fleet: Fleet):
+    full(fleet)
+    fleet.waiting("--", "true")
+    with Terminal(fleet) as terminal:
+        terminal.line(f"{RUN} --quiet -- true")
+        fleet.until(lambda: fleet.in_queue() == 2)
+        classes = [ticket.spec.work_class for ticket in fleet.state.tickets.values()]
+        assert sorted(classes) == ["interactive", "normal"]

@@ -19,6 +19,7 @@ def asking(spec: Spec, **said: int) -> cmd.Acquire:
     [
         (asking(Spec(models=("nonsense",))), BadName, "not a model: 'nonsense'"),
         (asking(Spec(kind="cats")), BadRequest, "valid are agents and requests"),
+        (asking(Spec(work_class="urgent")), BadRequest, "valid are interactive, normal, batch"),
         (asking(Spec(slots=0)), BadRequest, "0 slots: valid is 1 to 10000"),
         (asking(Spec(slots=10_001)), BadRequest, "10001 slots"),
         (asking(Spec(caps=(("a b", 1),))), BadName, "not a selector"),

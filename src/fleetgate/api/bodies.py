@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from fleetgate.core.model_names import canonical
 from fleetgate.core.usage import RESPONSE, Usage
@@ -13,6 +13,7 @@ from fleetgate.present.json.state import BackoffShape, LeaseShape, Range, Reason
 from fleetgate.present.model_choice import UnusableShape
 
 Kind = Literal["agents", "requests"]
+WorkClass = Literal["interactive", "normal", "batch"]
 Outcome = Literal["ok", "rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error", "local_error"]
 Name = Annotated[str, Meta(min_length=1, max_length=300)]
 Ident = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{8,64}$", description="your own name for this request")]
@@ -31,10 +32,10 @@ class NamedBody(JsonBody):
     """A body that names a selector, a pool or a backoff: other names of a provider mean the same."""
 
     def __post_init__(self) -> None:
-        for field in ("selector", "target", "pool", "key"):
-            text = getattr(self, field, None)
+        for name in ("selector", "target", "pool", "key"):
+            text = getattr(self, name, None)
             if text is not None:
-                setattr(self, field, canonical(text))
+                setattr(self, name, canonical(text))
 
 
 Count = Annotated[int, Meta(ge=0, le=10**15)]
@@ -75,6 +76,7 @@ class AcquireBody(JsonBody):
     expires_s: Annotated[float, Meta(gt=0, le=31_536_000)] | None = None
     renew_within_s: Annotated[float, Meta(ge=5, le=3600)] = 30
     estimate: UsageBody | None = None
+    work_class: WorkClass | None = field(default=None, name="class")
 
 
 class LeaseAnswer(Struct):

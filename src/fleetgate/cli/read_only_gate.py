@@ -17,6 +17,7 @@ from fleetgate.cli.open_gate import open_gate
 from fleetgate.cli.output.table import can_show, say
 from fleetgate.core import commands as cmd
 from fleetgate.core.engine import Engine
+from fleetgate.core.entities import NORMAL
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
 from fleetgate.core.state.state import State
@@ -105,6 +106,11 @@ def models_shown(models: tuple[str, ...]) -> str:
 
 def pid_shown(process: str) -> str:
     return str(process_identity.pid_of(process) or "?")
+
+
+def class_shown(work_class: str) -> str:
+    """The class of a request in a listing; empty for the usual one."""
+    return "" if work_class == NORMAL else work_class
 
 
 def whole_number(option: str, text: str | None) -> int | None:

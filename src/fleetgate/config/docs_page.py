@@ -99,6 +99,11 @@ key_env = "WORK_ANTHROPIC_KEY"
 [fallback]
 "anthropic/claude-opus-4-6" = ["anthropic/claude-sonnet-4-6"]
 
+# Whose work gives way to whose, where a request does not say it itself.
+[classes]
+nightly = "batch"
+support = "interactive"
+
 # Agents that were started without Fleetgate count too, where their command line matches.
 [[census]]
 match = 'opencode.*-m (?P<model>\\S+)'

@@ -100,4 +100,5 @@ class Settings(Struct, frozen=True):
     serve: Serve = Serve()
     jobs: JobSettings = JobSettings()
     notify: tuple[Notify, ...] = ()
+    classes: dict[str, str] = field(default_factory=dict)  # by project: the class of its requests
     fallback: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what the proxy tries instead of a model

@@ -9,6 +9,7 @@ from fleetgate.config.errors import BadValue
 from fleetgate.config.model_families import not_a_provider
 from fleetgate.config.settings import TOLD
 from fleetgate.config.units import found, parse_duration_ms, parse_size
+from fleetgate.core.entities import CLASSES
 from fleetgate.core.limits import POLICIES
 from fleetgate.core.model_names import account_of, canonical, parse_model, parse_selector, shown
 
@@ -91,6 +92,16 @@ def read_when_empty(value: object) -> str:
 
 def read_estimate(value: object) -> str:
     return _choice(value, ESTIMATES)
+
+
+def read_class(value: object) -> str:
+    return _choice(value, CLASSES)
+
+
+def read_project_name(text: str) -> str:
+    if not 0 < len(text) <= 100 or not text.isprintable() or text != text.strip():
+        raise _invalid(text, "a project's name of up to 100 printable characters")
+    return text
 
 
 def read_time_zone(value: object) -> str:

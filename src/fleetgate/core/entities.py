@@ -10,6 +10,9 @@ from msgspec import Struct, field
 from fleetgate.core.ticket_states import HELD, PASSED_OVER, STALLED, UNASSIGNED, WAITING
 from fleetgate.core.usage import Usage
 
+INTERACTIVE, NORMAL, BATCH = "interactive", "normal", "batch"
+CLASSES = (INTERACTIVE, NORMAL, BATCH)  # a class gives way to those before it (rule W4)
+
 
 class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     """What decides which pools a request needs. Equal specs of one project share a queue."""
@@ -26,6 +29,7 @@ class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     caps: tuple[tuple[str, int], ...] = ()  # caps from the requester's environment, by selector
     family_caps: tuple[tuple[str, int], ...] = ()  # the same for every cap on a family, e.g. ("opus", 6)
     user: str = ""  # of a job: only workers of this user run it
+    work_class: str = field(default=NORMAL, name="class")  # one of CLASSES: which work gives way to which (rule W4)
 
 
 class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):

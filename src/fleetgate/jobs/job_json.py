@@ -67,6 +67,7 @@ def job_json(view: JobView, moments: LogTimes) -> JobShape:
         attempts=[
             AttemptShape(each.attempt, each.model or None, usage_json(each.usage)) for each in job.attempts_spent
         ],
+        work_class=job.spec.work_class,
     )
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from fleetgate.core import commands as cmd
-from fleetgate.core.entities import Spec
+from fleetgate.core.entities import BATCH, Spec
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.usage import Usage
 from fleetgate.gate.acquire_command import job_command
@@ -63,6 +63,7 @@ class JobSpec(Struct, frozen=True, omit_defaults=True):
     silence_ms: int = 0  # 0: 20 min for known agents, none for others
     confirm: bool = False
     exact: Exact | None = None
+    work_class: str = field(default=BATCH, name="class")  # one of CLASSES (rule W4)
     user: str = ""  # who submitted it, and whose worker runs it; "": the owner of the state folder
 
     @property
@@ -187,6 +188,7 @@ def _slot_spec(spec: JobSpec) -> Spec:
         caps=spec.caps,
         family_caps=spec.family_caps,
         user=spec.user,
+        work_class=spec.work_class,
     )
 
 

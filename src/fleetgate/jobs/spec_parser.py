@@ -14,11 +14,12 @@ import msgspec
 from fleetgate.config.environment import Environment
 from fleetgate.config.file import Loaded
 from fleetgate.config.units import parse_duration_ms
+from fleetgate.core.entities import BATCH
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
 from fleetgate.jobs.job_record import RETRIES, JobSpec, readable_parts
 from fleetgate.jobs.retry_policy import valid_retry_on
-from fleetgate.present.request_fields import project_name, session_key, wanted
+from fleetgate.present.request_fields import project_name, session_key, wanted, work_class
 from fleetgate.signals.redaction import readable, shown_text
 
 ON_LOST = ("retry", "fail")
@@ -58,6 +59,7 @@ class SpecParser:
         if wants.note:
             self.notes[wants.note] = None
         caps, family_caps = self._environment.caps_for("agents")
+        project = project_name(read.get("project", ""))
         parts: dict[str, Any] = readable_parts(argv, cwd, env)
         return JobSpec(
             **parts,
@@ -69,7 +71,8 @@ class SpecParser:
             supervisor=read.get("supervisor", False),
             caps=caps,
             family_caps=family_caps,
-            project=project_name(read.get("project", "")),
+            project=project,
+            work_class=work_class(read.get("class", ""), project, self._loaded, BATCH),
             priority=read.get("priority", 0),
             expires_ms=read.get("expires", 0),
             retries=read.get("retries", RETRIES),
@@ -235,4 +238,5 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "classify": _text,
     "slots": _number(1, 10_000),
     "supervisor": _flag,
+    "class": _text,
 }

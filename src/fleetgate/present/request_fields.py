@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from fleetgate.config.environment import Environment
 from fleetgate.config.file import Loaded
+from fleetgate.core.entities import CLASSES
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import read_model, shown
 from fleetgate.signals.agents import Use, can_use, use_of, with_model
@@ -104,6 +105,15 @@ def project_name(given: str) -> str:
     if len(name) > 100 or not all(char.isprintable() for char in name) or name != name.strip():
         raise BadRequest(f"--project {shown(name)}: valid is up to 100 printable characters")
     return name
+
+
+def work_class(given: str, project: str, loaded: Loaded | None, default: str) -> str:
+    """The class of a request: what was given, or else what `[classes]` says of its project (rule W4)."""
+    if given:
+        if given not in CLASSES:
+            raise BadRequest(f"class {shown(given)}: valid are {', '.join(CLASSES)}")
+        return given
+    return loaded.settings.classes.get(project, default) if loaded is not None else default
 
 
 def session_key(given: str, option: str = "") -> str:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from fleetgate.config.errors import BadValue
 from fleetgate.config.settings import Settings
 from fleetgate.config.units import parse_duration_ms
+from fleetgate.core.entities import CLASSES
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.queue.order import MAX_PRIORITY
 from fleetgate.gate.serving.model_calls import ModelCalls
@@ -344,7 +345,7 @@ class Proxy:
         run = said.get(b"lease", "")
         if run and (known := self._calls.run(run)) is not None:
             exchange.client = exchange.run = run
-            exchange.project, exchange.priority, exchange.run_model = known
+            exchange.project, exchange.priority, exchange.run_model, exchange.work_class = known
         if b"hold" in said:
             try:
                 exchange.hold_s = parse_duration_ms(said[b"hold"]) / 1000
@@ -356,6 +357,11 @@ class Proxy:
                 valid = f"valid is a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}"
                 raise ProxyRefusal(400, "bad_request", f"x-fleetgate-priority {number[:20]!r}: {valid}")
             exchange.priority = int(number)
+        if b"class" in said:
+            if said[b"class"] not in CLASSES:
+                found, valid = said[b"class"][:20], ", ".join(CLASSES)
+                raise ProxyRefusal(400, "bad_request", f"x-fleetgate-class {found!r}: valid are {valid}")
+            exchange.work_class = said[b"class"]
         exchange.project = said.get(b"project", "") or exchange.project
 
 

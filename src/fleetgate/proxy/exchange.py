@@ -83,6 +83,7 @@ class Exchange:
         "usage",
         "waiting_for_client",
         "waiting_since",
+        "work_class",
     )
 
     def __init__(self, method: str, query: bytes, route: Route, upstream: ProxiedProvider) -> None:
@@ -111,6 +112,7 @@ class Exchange:
         self.candidates: dict[str, CallCandidate] = {}  # by model; the first is the one requested
         self.client = ""
         self.project = "default"
+        self.work_class: str | None = None  # what it says, or its run; None: what the config says of its project
         self.priority = 0
         self.hold_s = 0.0
         self.since = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
-from fleetgate.api.bodies import Name
+from fleetgate.api.bodies import Name, WorkClass
 from fleetgate.present.json.jobs import SubmittedShape
 
 MOST_JOBS = 1_000
@@ -41,12 +41,15 @@ class JobBody(Struct, forbid_unknown_fields=True):
     supervisor: bool = False
     confirm: bool = False
     any_host: bool = False
+    work_class: WorkClass | None = field(default=None, name="class")
 
     def said(self) -> dict[str, Any]:
         """By the names of a line of `fleetgate submit --batch`."""
         said: dict[str, Any] = {name: getattr(self, name) for name in _AS_THEY_ARE if getattr(self, name)}
         if self.models:
             said["model"] = self.models
+        if self.work_class is not None:
+            said["class"] = self.work_class
         if self.retries is not None:
             said["retries"] = self.retries
         for name in ("expires", "timeout", "silence"):

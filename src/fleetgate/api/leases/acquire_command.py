@@ -43,7 +43,9 @@ def _spec(gate: ServiceGate, body: AcquireBody) -> Spec:
     project = body.project or "default"
     if not project.isprintable() or project != project.strip():
         raise BadRequest(f"project {shown(project)}: valid is up to 100 printable characters")
-    return gate.core.acquisition.spec(models, body.kind, body.slots, project, body.any, read_model)
+    return gate.core.acquisition.spec(
+        models, body.kind, body.slots, project, body.any, read_model, work_class=body.work_class
+    )
 
 
 def _plain(text: str) -> str:

@@ -23,13 +23,14 @@ from fleetgate.api.bodies import (
     SelectAnswer,
     TicketsAnswer,
     ValueShape,
+    WorkClass,
 )
 from fleetgate.api.history_reader import unhurried
 from fleetgate.api.metrics.time_series import SeriesShape
 from fleetgate.api.security.session_routes import session_of
 from fleetgate.api.service import Service
 from fleetgate.config.environment import Environment
-from fleetgate.core.entities import Spec, Ticket
+from fleetgate.core.entities import NORMAL, Spec, Ticket
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import canonical, read_model, shown
 from fleetgate.core.queue.positions import QueueView
@@ -171,9 +172,15 @@ def _holder(found: dict[tuple[str, str], HolderShape], ticket: Ticket, process: 
 
 @get("/v1/capacity", summary="Is it worth asking now? Green, yellow or red")
 async def get_capacity(
-    service: Service, models: Models = "", kind: Kind = "agents", project: Project = ""
+    service: Service,
+    models: Models = "",
+    kind: Kind = "agents",
+    project: Project = "",
+    work_class: Annotated[WorkClass | None, Parameter(query="class")] = None,
 ) -> CapacityShape:
-    spec = Spec(candidates(service, models), kind, 1, service.gate.host, project or "default")
+    project = project or "default"
+    known = work_class or service.gate.settings.classes.get(project, NORMAL)
+    spec = Spec(candidates(service, models), kind, 1, service.gate.host, project, work_class=known)
     if kind == "agents":  # agents that were started elsewhere count
         await service.gate.run_checks()
     state, moments = await service.look()

@@ -26,7 +26,8 @@ from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.log.protocol import StoreError
 
 _SHARED = (
-    "model", "any", "no_wait", "wait", "expires", "priority", "since", "project", "slots", "key", "json", "quiet"
+    "model", "any", "no_wait", "wait", "expires", "priority", "since", "project", "work_class", "batch", "slots",
+    "key", "json", "quiet",
 )  # fmt: skip
 
 

@@ -11,14 +11,14 @@ from fleetgate.cli.output.table import Cell, Screen
 from fleetgate.cli.read_only_gate import current, opened, say_json
 from fleetgate.config.environment import Environment
 from fleetgate.config.file import Loaded
-from fleetgate.core.entities import Spec
+from fleetgate.core.entities import NORMAL, Spec
 from fleetgate.core.model_names import KINDS
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import Capacity, capacity
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.present.json.state import capacity_json
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.request_fields import candidates, project_name
+from fleetgate.present.request_fields import candidates, project_name, work_class
 from fleetgate.present.text import count, spans
 
 
@@ -32,8 +32,9 @@ from fleetgate.present.text import count, spans
     default="",
     help="Whose request (default: $FLEETGATE_PROJECT, else `default`).",
 )
+@click.option("--class", "given_class", metavar="CLASS", default="", help="interactive, normal (default) or batch.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(model: str, kind: str, project: str, as_json: bool) -> int:
+def command(model: str, kind: str, project: str, given_class: str, as_json: bool) -> int:
     """Print whether a request would start now: green (free slots, no queue), yellow (one slot, or a short wait), red.
 
     Nothing is reserved. Without -m, `models` of the config file are used, or only the caps of host and project.
@@ -44,7 +45,7 @@ def command(model: str, kind: str, project: str, as_json: bool) -> int:
     Exit codes: 0 for green and yellow, 75 for red.
     """
     with opened() as gate:
-        found, spec = find_capacity(gate, model, kind, project)
+        found, spec = find_capacity(gate, model, kind, project, given_class)
         moments = LogTimes(gate)
         if as_json:
             say_json(capacity_json(found, spec, moments))
@@ -53,16 +54,20 @@ def command(model: str, kind: str, project: str, as_json: bool) -> int:
     return exit_codes.DEFERRED if found.level == "red" else exit_codes.OK
 
 
-def find_capacity(gate: DirectGate, model: str, kind: str, project: str) -> tuple[Capacity, Spec]:
+def find_capacity(
+    gate: DirectGate, model: str, kind: str, project: str, given_class: str = ""
+) -> tuple[Capacity, Spec]:
     """The capacity for a request in the user's words, and the request."""
-    spec = _spec(model, kind, project_name(project), gate.host, Environment.read(), gate.loaded)
+    spec = _spec(model, kind, project_name(project), given_class, gate.host, Environment.read(), gate.loaded)
     found = _capacity(current(gate), spec, gate.now())
     if found.level != "green":  # free the slots of dead processes first, as a real request does
         found = _capacity(current(gate, reap=True), spec, gate.now())
     return found, spec
 
 
-def _spec(model: str, kind: str, project: str, host: str, environment: Environment, loaded: Loaded | None) -> Spec:
+def _spec(
+    model: str, kind: str, project: str, given_class: str, host: str, environment: Environment, loaded: Loaded | None
+) -> Spec:
     caps, family_caps = environment.caps_for(kind)
     return Spec(
         models=candidates(model, environment, loaded),
@@ -71,6 +76,7 @@ def _spec(model: str, kind: str, project: str, host: str, environment: Environme
         project=project,
         caps=caps,
         family_caps=family_caps,
+        work_class=work_class(given_class, project, loaded, NORMAL),
     )
 
 

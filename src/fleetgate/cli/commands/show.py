@@ -70,6 +70,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("env", ", ".join(sorted(spec.env))),
         ("model", job.model or ", ".join(spec.models)),
         ("project", spec.project),
+        ("class", spec.work_class),
         ("runs on", "any host" if spec.any_host else spec.host),
         ("attempts", _attempts(view)),
         ("used", _used(view)),

@@ -60,6 +60,7 @@ _AT_ONCE = 1000
 )
 @click.option("--slots", metavar="N", help="Slots to take in every pool (default 1).")
 @click.option("--supervisor", is_flag=True, help="The agent only delegates: it uses no host slot.")
+@click.option("--class", "work_class", metavar="CLASS", help="batch (default), normal or interactive.")
 @click.option("--confirm", is_flag=True, help="Hold the job when its turn comes, until `fleetgate approve`.")
 @click.option("--any-host", is_flag=True, help="Let workers on any machine run it (default: this machine).")
 @click.option("--batch", metavar="FILE", help="Submit many: one JSON object per line; -: stdin.")
@@ -70,6 +71,7 @@ def command(
     batch: str | None,
     as_json: bool,
     any_candidate: bool,
+    work_class: str | None,
     env: tuple[str, ...],
     **options: str | bool | None,
 ) -> int:
@@ -89,6 +91,8 @@ def command(
     given: dict[str, object] = {name: value for name, value in options.items() if value not in (None, False)}
     if any_candidate:
         given["any"] = True
+    if work_class:
+        given["class"] = work_class
     if batch is not None:
         if command or given or env:
             raise BadRequest("--batch: options go into the lines of the file; only --json may be added")

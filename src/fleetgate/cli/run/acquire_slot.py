@@ -22,7 +22,7 @@ from fleetgate.config.file import Loaded
 from fleetgate.config.units import format_duration, parse_duration_ms
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.core.entities import Lease, Reason, Spec
+from fleetgate.core.entities import BATCH, INTERACTIVE, NORMAL, Lease, Reason, Spec
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
@@ -39,6 +39,7 @@ from fleetgate.present.request_fields import (
     project_name,
     session_key,
     wanted,
+    work_class,
 )
 from fleetgate.present.text import printable_json
 from fleetgate.present.wall_time import local_and_utc, parse_since_ms, utc
@@ -58,6 +59,7 @@ class Request(msgspec.Struct):
     kind: str
     slots: int
     project: str
+    work_class: str
     any: bool
     supervisor: bool
     caps: tuple[tuple[str, int], ...]
@@ -90,6 +92,7 @@ class Request(msgspec.Struct):
             supervisor=self.supervisor,
             caps=self.caps,
             family_caps=self.family_caps,
+            work_class=self.work_class,
         )
 
 
@@ -99,12 +102,14 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         raise BadRequest("--wait and --no-wait: valid is one of the two")
     caps, family_caps = environment.caps_for(kind)
     wants = _wants(options, environment, loaded)
+    project = project_name(options.project)
     return Request(
         models=wants.models,
         note=wants.note,
         kind=kind,
         slots=_integer("--slots", options.slots, 1, 1, 10_000),
-        project=project_name(options.project),
+        project=project,
+        work_class=_work_class(options, project, loaded),
         any=options.any,
         supervisor=options.supervisor,
         caps=caps,
@@ -119,6 +124,14 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         quiet=options.quiet,
         session=session_key(options.session, "--session "),
     )
+
+
+def _work_class(options: RunOptions, project: str, loaded: Loaded | None) -> str:
+    """A command on a terminal is interactive unless it says otherwise (rule W4)."""
+    if options.batch and options.work_class not in ("", BATCH):
+        raise BadRequest(f"--batch and --class {options.work_class}: valid is one of the two")
+    default = INTERACTIVE if options.command and os.isatty(0) and os.isatty(1) else NORMAL
+    return work_class(BATCH if options.batch else options.work_class, project, loaded, default)
 
 
 def _wants(options: RunOptions, environment: Environment, loaded: Loaded | None) -> ModelCandidates:

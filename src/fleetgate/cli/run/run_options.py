@@ -32,6 +32,8 @@ OPTIONS = (
     Option(("--priority",), "priority", "-100 to 100; each point counts as 12s of waiting.", "N"),
     Option(("--since",), "since", "When the work was requested: ISO 8601, epoch seconds, or an age like 10m.", "TIME"),
     Option(("--project",), "project", "Fairness group (default: $FLEETGATE_PROJECT, or `default`).", "NAME"),
+    Option(("--class",), "work_class", "interactive (default on a terminal), normal or batch.", "CLASS"),
+    Option(("--batch",), "batch", "The same as --class batch: this run gives way to others."),
     Option(("--slots",), "slots", "Slots to take in every pool (default 1).", "N"),
     Option(("--key",), "key", "Idempotency key: exit 75 if a run with this key is waiting or running.", "KEY"),
     Option(("--session",), "session", "Resume the agent session of the last run with this key.", "KEY"),
@@ -74,6 +76,8 @@ class RunOptions(Struct):
     priority: str = ""
     since: str = ""
     project: str = ""
+    work_class: str = ""
+    batch: bool = False
     slots: str = ""
     key: str = ""
     session: str = ""

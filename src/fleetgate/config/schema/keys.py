@@ -166,6 +166,18 @@ SCHEMA = Table(
             "none",
         ),
         Key(
+            "classes",
+            Map(
+                "table of classes",
+                "PROJECT",
+                v.read_project_name,
+                Scalar('"interactive", "normal" or "batch"', v.read_class),
+            ),
+            "The class of a project's requests, where they do not say it themselves: which work gives way to which.",
+            '{ nightly = "batch", support = "interactive" }',
+            "jobs are batch, runs on a terminal are interactive, everything else is normal",
+        ),
+        Key(
             "census",
             Array(
                 "array of tables",

@@ -7,7 +7,7 @@ from typing import Final
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.core.entities import Spec
+from fleetgate.core.entities import CLASSES, Spec
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.handlers.cap_validation import check_cap
 from fleetgate.core.model_names import KINDS, parse_model, parse_selector, shown
@@ -56,6 +56,8 @@ class RequestValidator:
             raise BadRequest(f"kind {shown(spec.kind)}: valid are {' and '.join(KINDS)}")
         if not 1 <= spec.slots <= 10_000:
             raise BadRequest(f"{spec.slots} slots: valid is 1 to 10000")
+        if spec.work_class not in CLASSES:
+            raise BadRequest(f"class {shown(spec.work_class)}: valid are {', '.join(CLASSES)}")
         for text in spec.models:
             parse_model(text)
         for text, cap in spec.caps:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fleetgate.core import commands as cmd
-from fleetgate.core.entities import Lease, Reason, Spec
+from fleetgate.core.entities import NORMAL, Lease, Reason, Spec
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import canonical
 from fleetgate.core.usage import Usage
@@ -46,21 +46,29 @@ class Acquisition:
         project: str,
         any_candidate: bool,
         read_name: Callable[[str], object] = canonical,
+        *,
+        work_class: str | None = None,
     ) -> Spec:
         """The spec of a request, which decides what pools it needs. Each different one is checked once.
 
-        `read_name` reads the name of a model, and may raise when it is not valid.
+        `read_name` reads the name of a model, and may raise when it is not valid. Without a class, the request has the
+        one that the config names for its project.
         """
         try:
             models = (model,) if isinstance(model, str) else tuple(model)
-            key = (models, kind, slots, project, any_candidate, read_name)
+            key = (models, kind, slots, project, any_candidate, read_name, work_class)
             spec = self._specs.get(key)
         except TypeError:
             raise BadRequest(f"not a model, nor several: {model!r}") from None
         if spec is None:
             core = self._core
             named = tuple([str(read_name(each)) if isinstance(each, str) else each for each in models])
-            spec = checked(Spec(named, kind, slots, core.host, project, any_candidate))
+            spec = checked(
+                Spec(
+                    *(named, kind, slots, core.host, project, any_candidate),
+                    work_class=core.settings.classes.get(project, NORMAL) if work_class is None else work_class,
+                )
+            )
             if core.log.is_shared:
                 spec = with_own_host_cap(spec, core.loaded)
             if len(self._specs) >= _MAX_SPECS:
@@ -125,7 +133,9 @@ class Acquisition:
             text = f"no candidate has credentials; {'; '.join(passed_over)}"
             return Reason("no_credentials", text, model=spec.models[0])
         if passed_over:
-            command.spec = self.spec(left, spec.kind, spec.slots, spec.project, spec.any_candidate)
+            command.spec = self.spec(
+                left, spec.kind, spec.slots, spec.project, spec.any_candidate, work_class=spec.work_class
+            )
         return None
 
     async def wait_for(self, command: cmd.Acquire) -> Lease | Deferred:

@@ -72,6 +72,7 @@ class Gate:
         timeout_s: float | None = None,
         key: str = "",
         estimate: Usage | None = None,
+        work_class: str | None = None,
     ) -> Leased:
         """Return a lease to enter with `async with`, which waits in the queue until there is a slot.
 
@@ -96,6 +97,8 @@ class Gate:
           key: An idempotency key: the request is refused while another one with this key is waiting or running.
           estimate: What the call is expected to use. It is reserved in its rates and budgets until the call is
               settled. The default is what Fleetgate has learned about calls of this model and project.
+          work_class: `"interactive"`, `"normal"` or `"batch"`: which work gives way to which. The default is what
+              `[classes]` in the config file says of the project, else normal.
 
         Raises:
           NotAdmitted: On entering the block, when there is no slot within `timeout_s`, the key is taken, or the
@@ -103,7 +106,7 @@ class Gate:
           BadName, BadRequest: When an argument is not valid.
         """
         acquisition = self._core.acquisition
-        spec = acquisition.spec(model, kind, slots, project, any_candidate)
+        spec = acquisition.spec(model, kind, slots, project, any_candidate, work_class=work_class)
         return acquisition.new_lease(spec, True, since, priority, key, estimate, timeout_s)
 
     async def try_lease(
@@ -118,6 +121,7 @@ class Gate:
         any_candidate: bool = False,
         key: str = "",
         estimate: Usage | None = None,
+        work_class: str | None = None,
     ) -> Leased | Deferred:
         """Return a lease if there is a slot now, and a `Deferred` with the reason if there is none. Never waits.
 
@@ -132,7 +136,7 @@ class Gate:
         `lease`, without `timeout_s`. Being deferred costs nothing: try again whenever you like.
         """
         acquisition = self._core.acquisition
-        spec = acquisition.spec(model, kind, slots, project, any_candidate)
+        spec = acquisition.spec(model, kind, slots, project, any_candidate, work_class=work_class)
         return await acquisition.new_lease(spec, False, since, priority, key, estimate).acquire()
 
     # Caps, pauses and the queue.

@@ -55,6 +55,7 @@ class Run(NamedTuple):
     project: str
     priority: int
     model: str  # "" where it has none
+    work_class: str
 
 
 class SeenRates(NamedTuple):
@@ -84,9 +85,9 @@ class ModelCalls:
         """The log's time, in which a call's `since` is given."""
         return self._core.log.now()
 
-    def spec(self, models: tuple[str, ...], project: str, any_candidate: bool) -> Spec:
+    def spec(self, models: tuple[str, ...], project: str, any_candidate: bool, work_class: str | None = None) -> Spec:
         """The spec of such a call."""
-        return self._core.acquisition.spec(models, "requests", 1, project, any_candidate)
+        return self._core.acquisition.spec(models, "requests", 1, project, any_candidate, work_class=work_class)
 
     def check_in_time(self, spec: Spec, within_s: float) -> None:
         """Raise NotInTime if it is known that no candidate opens within this time."""
@@ -239,7 +240,7 @@ class ModelCalls:
             return None
         if lease is None or lease.ticket.body_bytes:  # a call is not a run
             return None
-        return Run(lease.ticket.spec.project, lease.ticket.priority, lease.model)
+        return Run(lease.ticket.spec.project, lease.ticket.priority, lease.model, lease.ticket.spec.work_class)
 
     async def salt(self) -> bytes:
         """The store's salt for hashes of credentials; the first process that needs it creates it."""

@@ -5,8 +5,9 @@ Only shapes: jobs/ fills them, cli/ and api/ show them.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from fleetgate.core.entities import BATCH
 from fleetgate.present.json.state import Range, ReasonShape, Time
 from fleetgate.present.json.usage import SpentShape
 
@@ -73,6 +74,7 @@ class JobShape(Struct):
     pool: str | None
     usage: SpentShape | None  # by all attempts so far; null: not known
     attempts: list[AttemptShape]  # the usage of each of the last attempts that have ended
+    work_class: str = field(default=BATCH, name="class")
 
 
 class JobFilter(Struct, frozen=True):

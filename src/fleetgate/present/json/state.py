@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from fleetgate.core import entities
+from fleetgate.core.entities import NORMAL
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.views.pool_and_lease_views import Capacity, LeaseView, PoolView, TicketView, UpstreamView
 from fleetgate.gate.liveness import process_identity
@@ -129,6 +130,7 @@ class TicketShape(Struct):
     client: str | None
     of: int | None  # how many have a position for `pool`
     pool: str | None  # what the position is for: a pool, or a model that is backed off
+    work_class: str = field(default=NORMAL, name="class")
 
 
 class LeaseShape(Struct):
@@ -155,6 +157,7 @@ class LeaseShape(Struct):
     client: str | None
     renew_by: Time | None
     usage: SpentShape | None  # so far; null: nothing is known yet
+    work_class: str = field(default=NORMAL, name="class")
 
 
 class CapacityShape(Struct):
@@ -247,6 +250,7 @@ def ticket_json(view: TicketView, moments: LogTimes) -> TicketShape:
         client=ticket.client or None,
         of=view.of or None,
         pool=view.pool or None,
+        work_class=ticket.spec.work_class,
     )
 
 
@@ -275,6 +279,7 @@ def lease_json(view: LeaseView, moments: LogTimes) -> LeaseShape:
         client=ticket.client or None,
         renew_by=moments.utc(ticket.renew_by),
         usage=usage_json(lease.spent),
+        work_class=ticket.spec.work_class,
     )
 
 
