@@ -21,12 +21,13 @@ def class_of_job(cli: Cli, *argv: str) -> str:
     ident = cli.ok("submit", *argv, "--", "true").strip()
     found = {job["id"]: job["class"] for job in cli.json("jobs")["jobs"]}
     assert cli.json("show", ident)["class"] == found[ident]
-    return found[ident]
+    return str(found[ident])
 
 
 def class_of_slot(cli: Cli, *argv: str) -> str:
     ident = cli.json("acquire", "--pid", "1", *argv)["lease"]
-    return {lease["id"]: lease["class"] for lease in cli.json("ps")["leases"]}[ident]
+    found = {lease["id"]: lease["class"] for lease in cli.json("ps")["leases"]}
+    return str(found[ident])
 
 
 def test_w4_a_job_is_batch_unless_it_says_otherwise(cli: Cli):

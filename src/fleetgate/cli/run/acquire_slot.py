@@ -59,7 +59,6 @@ class Request(msgspec.Struct):
     kind: str
     slots: int
     project: str
-    work_class: str
     any: bool
     supervisor: bool
     caps: tuple[tuple[str, int], ...]
@@ -72,6 +71,7 @@ class Request(msgspec.Struct):
     role: str
     command: str
     quiet: bool
+    work_class: str = NORMAL
     bound: str = ""
     session: str = ""
     note: str = ""  # what its user should know about its models
