@@ -24,10 +24,16 @@ _NAMES = {
     "Manage caps and the queue": "cap budget cooldown pause resume drain backoff bump cancel",
     "Queue jobs for later": "submit jobs show logs wait retry approve clean worker dispatch",
     "Serve the dashboard, API and proxy": "serve open env node notify mcp",
-    "Set up": "config store doctor simulate completion help",
+    "Set up": "shim config store doctor simulate completion help",
 }
 SECTIONS = {heading: names.split() for heading, names in _NAMES.items()}
-_ELSEWHERE = {"run": "commands.run_click", "top": "top.command", "doctor": "doctor.command", "mcp": "mcp.command"}
+_ELSEWHERE = {
+    "run": "commands.run_click",
+    "top": "top.command",
+    "doctor": "doctor.command",
+    "mcp": "mcp.command",
+    "shim": "shims.command",
+}
 COMMANDS = {name: _ELSEWHERE.get(name, f"commands.{name}") for names in SECTIONS.values() for name in names}
 
 

@@ -53,6 +53,18 @@ def config_path(environ: Mapping[str, str] | None = None) -> str:
         raise ConfigError(ConfigProblem("FLEETGATE_CONFIG", f"{given!r} is relative, and {error.strerror}")) from error
 
 
+def data_folder(environ: Mapping[str, str] | None = None) -> str:
+    """The folder of shims and of what `fleetgate init` made: `$XDG_DATA_HOME/fleetgate`, or the same below home.
+
+    On macOS, too: it goes on PATH, and many tools take no PATH with blanks in it.
+    """
+    environ = os.environ if environ is None else environ
+    base = environ.get("XDG_DATA_HOME", "")
+    if not os.path.isabs(base):
+        base = f"{_home(environ, 'XDG_DATA_HOME')}/.local/share"
+    return os.path.normpath(f"{base}/fleetgate")
+
+
 def store_url(environ: Mapping[str, str] | None = None) -> str:
     """The store: `$FLEETGATE_STORE`, or SQLite in the state folder as `sqlite:///absolute/folder`.
 

@@ -11,7 +11,7 @@ from fleetgate.config.file import Loaded
 from fleetgate.core.entities import CLASSES
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import read_model, shown
-from fleetgate.signals.agents import Use, can_use, use_of, with_model
+from fleetgate.signals.agents import Use, can_use, own_model, use_of, with_model
 from fleetgate.signals.redaction import readable
 
 TYPE_CHECKING = False
@@ -68,6 +68,12 @@ def wanted(
     if not models and use is not None and use.model:
         models = _allowed((use.model,), environment)
     return ModelCandidates(models, "" if models or use is None or use.later else _unknown(use))
+
+
+def unchanged(command: list[str], environment: Environment, environ: Mapping[str, str], folder: str) -> ModelCandidates:
+    """The model of a command that is run as it is, as its user typed it; none where nothing tells it."""
+    model = own_model(command, environ, folder)
+    return ModelCandidates(_allowed((model,), environment) if model else ())
 
 
 def current_folder() -> str:

@@ -90,6 +90,7 @@ class AgentRun:
         session: SessionResume | None = None,
         follow: Callable[[StoreMoved], SlotGate] | None = None,
         proxied: bool = False,
+        stops: bool = True,
     ) -> None:
         self._credential = credential  # when the agent was started: it may log in again meanwhile
         self.outcome: Outcome | None = None
@@ -119,7 +120,7 @@ class AgentRun:
         self.ending: EarlyStop | None = None
         self.patience: Patience | None = None
         self._patience_s = patience_s
-        if self.reader is not None and self.reader.mode == "stream":
+        if self.reader is not None and self.reader.mode == "stream" and stops:
             if patience_s:
                 self.patience = Patience(self.reader, patience_s, self._has_other_candidate)
             self.ending = EarlyStop(self.reader, silence_s=silence_s, patience=self.patience)

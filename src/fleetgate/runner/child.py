@@ -59,6 +59,7 @@ class Child:
     """A forked process: waiting for `start`, or running a program, or abandoned."""
 
     __slots__ = ("_command", "_go", "_go_fd", "_report_fd", "mask", "own_group", "pid", "taps")
+    started = 0  # how many this process has let go
 
     def __init__(
         self,
@@ -150,6 +151,7 @@ class Child:
         while it waited is no error here: `supervise` tells how it ended.
         """
         mask = hold()
+        Child.started += 1
         go = memoryview(self._go)
         try:
             while go:
@@ -261,6 +263,15 @@ class Command:
         else:
             why = _why(number)
         return CannotRun(CANNOT_EXECUTE, f"cannot run {name!r}: {why}")
+
+
+def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Replace this process by a program, which finds everything as if we had not been there. CannotRun."""
+    command = Command(argv, env)
+    caught = [number for number in signal.valid_signals() if callable(signal.getsignal(number))]
+    for number in (*caught, *_IGNORED_BY_PYTHON):
+        signal.signal(number, signal.SIG_DFL)
+    raise command.refusal(*command.execute())
 
 
 def tappable() -> list[tuple[int, ...]]:

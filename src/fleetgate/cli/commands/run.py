@@ -55,6 +55,14 @@ _STOPPED = {
 
 def run(options: RunOptions) -> int:
     """Wait for a slot and run the command; the exit code. The result is also written to the status file."""
+    if not options.shim:
+        return _run_with_status(options)
+    from fleetgate.cli.run.shim_run import run_shim
+
+    return run_shim(options, _run_with_status)
+
+
+def _run_with_status(options: RunOptions) -> int:
     status = Status(options.status_file)
     try:
         code = _run(options, status)
@@ -108,7 +116,7 @@ def _acquire(options: RunOptions, request: Request, loaded: Loaded | None) -> Ac
     except StoreError as error:
         if not options.fail_open:
             raise
-        say(f"{error}; running without a slot (--fail-open)")
+        say(f"{error}; running without a slot{'' if options.shim else ' (--fail-open)'}")
     from fleetgate.gate.slots.fail_open_gate import FailOpenGate
 
     late = FailOpenGate(loaded, lambda: open_slot_gate(loaded), say)
@@ -154,7 +162,7 @@ def _finished(
         say(f"stopped the agent: {_STOPPED[end.ended_because]}")
     if watch.spent_text and not options.quiet and (told or end.ended_because or os.isatty(2)):
         say(watch.spent_text)
-    if end.ended_because or (watch.limited and not end.interrupted):
+    if end.ended_because or (watch.limited and not end.interrupted and not options.shim):
         code = exit_codes.DEFERRED
     elif end.interrupted and not code and (watch.interrupted or watch.limited):
         code = 128 + end.interrupted
@@ -217,7 +225,7 @@ def _under_lease(
     child = session = None
     try:
         command = filled_in(options.command, lease.model)
-        if lease.model:
+        if lease.model and not options.shim:
             spec = lease.ticket.spec
             add = len(spec.models) > 1 or not options.model  # otherwise its user has chosen the model
             command, changed = with_model(command, lease.model, os.environ, current_folder(), add=add)
@@ -270,6 +278,7 @@ def _under_lease(
         session=session,
         follow=lambda moved: follow(moved, gate.loaded),
         proxied=proxying is not None,
+        stops=not options.shim,
     )
     end = supervise(
         child,

@@ -38,6 +38,7 @@ from fleetgate.present.request_fields import (
     current_folder,
     project_name,
     session_key,
+    unchanged,
     wanted,
     work_class,
 )
@@ -120,7 +121,7 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         wait_s=0.0 if options.no_wait else _seconds("--wait", options.wait),
         key=readable(options.key),
         role=readable(options.role),
-        command=shown_command(options.command),
+        command=_shown(options),
         quiet=options.quiet,
         session=session_key(options.session, "--session "),
     )
@@ -134,9 +135,17 @@ def _work_class(options: RunOptions, project: str, loaded: Loaded | None) -> str
     return work_class(BATCH if options.batch else options.work_class, project, loaded, default)
 
 
+def _shown(options: RunOptions) -> str:
+    """The command as listings show it: that of a shim as its user typed it, without the folder of the program."""
+    command = options.command
+    return shown_command([os.path.basename(command[0]), *command[1:]] if options.shim and command else command)
+
+
 def _wants(options: RunOptions, environment: Environment, loaded: Loaded | None) -> ModelCandidates:
     if not options.command:  # `acquire` has none
         return ModelCandidates(candidates(options.model, environment, loaded))
+    if options.shim and not options.model:
+        return unchanged(options.command, environment, os.environ, current_folder())
     return wanted(options.model, options.command, environment, loaded, os.environ, current_folder(), options.classify)
 
 

@@ -58,6 +58,11 @@ OPTIONS = (
         "fail_open",
         "Without a store, run without a slot; counted once it is back.",
     ),
+    Option(
+        ("--shim",),
+        "shim",
+        "As shims start an agent: unchanged, in the slot of an enclosing run, and always, even if Fleetgate fails.",
+    ),
     Option(("--status-file",), "status_file", "Write the result to this file, as JSON.", "FILE"),
     Option(("--json",), "json", "Print a refusal as JSON on stdout."),
     Option(("-q", "--quiet"), "quiet", "Print nothing while waiting."),
@@ -89,6 +94,7 @@ class RunOptions(Struct):
     supervisor: bool = False
     share_slot: bool = False
     fail_open: bool = False
+    shim: bool = False
     status_file: str = ""
     json: bool = False
     quiet: bool = False

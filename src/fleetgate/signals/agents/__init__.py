@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fleetgate.signals.agents.agent import Agent
 
 NAMES = (*KNOWN, "generic", "none")
+DEFAULT_MODEL = "default"  # as the name of a model: the one that an agent uses where it is told none
 
 
 class Use(Struct, frozen=True):
@@ -86,6 +87,31 @@ def model_of(argv: Sequence[str], environ: Mapping[str, str] | None = None, fold
     """The model that a known agent is told to use, or None: see `use_of`."""
     found = use_of(argv, environ, folder)
     return found.model or None if found is not None else None
+
+
+def own_model(argv: Sequence[str], environ: Mapping[str, str], folder: str = "") -> str:
+    """The model that a known agent uses if its command is run unchanged; "" where nothing tells.
+
+    An agent that calls a single provider, and is told no model, uses its default: `anthropic/default`. So the caps of
+    that provider count it.
+    """
+    use = use_of(argv, environ, folder)
+    if use is None or use.model or use.later:
+        return use.model if use is not None else ""
+    start = find_start(argv, environ)
+    assert start is not None
+    agent = _agent(use.agent)
+    moved = any(start.environ.get(name) for name in agent.address_variables)
+    if not agent.provider or moved or agent.sent_elsewhere(start.args, start.environ, folder):
+        return ""
+    found = agent.model_named(DEFAULT_MODEL, start.args, start.environ)
+    return found or f"{agent.provider}/{DEFAULT_MODEL}"
+
+
+def calls_no_model(argv: Sequence[str]) -> bool:
+    """Whether a command only prints or manages something: `claude --version`, `codex login`."""
+    name, at = find_program(argv)
+    return _agent(name or "generic").calls_no_model(argv[at + 1 :])
 
 
 def spelled(argv: Sequence[str], provider: str) -> str:

@@ -95,6 +95,10 @@ class Agent:
     exit_0_is_good = True  # False: it exits 0 even after giving up
     says_done = False  # whether its last record is DONE, after a good end
     tells_retries_in_text = False  # whether `retry_in_text` finds anything
+    # What calls no model: as its first argument, or (help) as its last; and its commands that only manage something.
+    version_flags: tuple[str, ...] = ("--version",)
+    help_flags: tuple[str, ...] = ("--help", "-h")
+    managing_commands: frozenset[str] = frozenset()
     # How it says that the session it should resume is not there.
     stale: tuple[str, ...] = ()
 
@@ -165,6 +169,14 @@ class Agent:
     def model_place(self, args: Sequence[str]) -> int | None:
         """Where in its arguments a flag for the model can be put; None where this call takes none."""
         return 0
+
+    def calls_no_model(self, args: Sequence[str]) -> bool:
+        """Whether a call with these arguments only prints or manages something (`--version`, `login`)."""
+        if not args:
+            return False
+        first, last = args[0], args[-1]
+        prints = first in self.version_flags or first in self.help_flags or last in self.help_flags
+        return prints or first in self.managing_commands
 
     def mode(self, args: Sequence[str]) -> str:
         """How it prints: "stream" is a record for each step, "single" one record at the end, "" is text."""

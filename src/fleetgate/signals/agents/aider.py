@@ -73,6 +73,10 @@ class Aider(Agent):
     model_flags = ("--model",)
     model_variables = ("AIDER_MODEL",)
     exit_0_is_good = False
+    version_flags = (
+        *("--version", "--models", "--list-models", "--check-update", "--just-check-update", "--upgrade", "--update"),
+        *("--install-main-branch", "--shell-completions", "--show-repo-map", "--show-prompts", "--exit"),
+    )
     spellings = (
         ("google", "gemini"),
         ("vertex", "vertex_ai"),

@@ -140,6 +140,13 @@ class Claude(Agent):
     model_variables = ("ANTHROPIC_MODEL",)
     address_variables = ("ANTHROPIC_BASE_URL",)
     provider = "anthropic"
+    version_flags = ("--version", "-v")
+    managing_commands = frozenset(
+        (
+            *("auth", "auto-mode", "config", "doctor", "gateway", "import", "install", "kill", "logs", "mcp"),
+            *("migrate-installer", "plugin", "plugins", "purge", "rm", "setup-token", "stop", "update", "upgrade"),
+        )
+    )
     stale = (r"No conversation found with session ID",)
     tells_retries_in_text = True
 

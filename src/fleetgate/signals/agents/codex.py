@@ -103,6 +103,13 @@ class Codex(Agent):
     model_flags = ("-m", "--model")
     provider = "openai"
     tells_retries_in_text = True
+    version_flags = ("--version", "-V")
+    managing_commands = frozenset(
+        (
+            *("apply", "a", "archive", "completion", "debug", "delete", "doctor", "features", "help", "login"),
+            *("logout", "mcp", "migrate-nfs-db", "migrate-rollouts", "plugin", "sandbox", "unarchive", "update"),
+        )
+    )
     stale = (r"Error: .*\b(?:no rollout found for thread id|no thread with id)\b",)
 
     def said_model(self, args: Sequence[str], environ: Mapping[str, str]) -> str | None:

@@ -102,6 +102,8 @@ class Gemini(Agent):
     model_variables = ("GEMINI_MODEL",)
     address_variables = ("GOOGLE_GEMINI_BASE_URL",)
     provider = "google"
+    version_flags = ("--version", "-v", "--list-extensions", "-l", "--list-sessions", "--delete-session")
+    managing_commands = frozenset(("mcp", "extensions", "extension", "skills", "skill", "hooks", "hook"))
 
     def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
         home = environ.get("HOME", "")

@@ -115,6 +115,13 @@ class _StatusRecord(Struct):
 class OpenCode(Agent):
     name = "opencode"
     model_flags = ("-m", "--model")
+    version_flags = ("--version", "-v")
+    managing_commands = frozenset(
+        (
+            *("auth", "completion", "db", "debug", "export", "import", "mcp", "models", "plug", "plugin", "providers"),
+            *("session", "stats", "uninstall", "upgrade"),
+        )
+    )
     stale = (r"(?:Error: )?Session not found",)
     spellings = (
         ("bedrock", "amazon-bedrock"),
