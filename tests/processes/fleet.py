@@ -414,10 +414,12 @@ class Terminal:
 
     PROMPT = "outer> "
 
-    def __init__(self, fleet: Fleet, columns: int = 100) -> None:
+    def __init__(self, fleet: Fleet, columns: int = 100, more: Mapping[str, str] | None = None) -> None:
         self.seen = b""
         self.all = b""
-        env = fleet.env({"PS1": self.PROMPT, "TERM": "xterm", "LC_ALL": "C.UTF-8", "HISTFILE": "/dev/null"})
+        env = fleet.env(
+            {"PS1": self.PROMPT, "TERM": "xterm", "LC_ALL": "C.UTF-8", "HISTFILE": "/dev/null"} | dict(more or {})
+        )
         env.pop("PROMPT_COMMAND", None)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:

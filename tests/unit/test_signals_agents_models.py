@@ -6,7 +6,7 @@ from fleetgate.config.environment import Environment
 from fleetgate.core.errors import BadRequest
 from fleetgate.present.request_fields import wanted
 from fleetgate.runner.placeholders import filled_in
-from fleetgate.signals.agents import model_of, use_of, with_model
+from fleetgate.signals.agents import calls_no_model, model_of, own_model, use_of, with_model
 
 BEDROCK = "us.anthropic.claude-opus-4-6-v1:0"
 PROFILE = "arn:aws:bedrock:us-east-1:1234:inference-profile"
@@ -227,3 +227,56 @@ def test_an_agent_of_one_provider_takes_only_models_that_it_can_call():
 def test_candidates_that_a_command_cannot_use_are_refused_before_anything_waits():
     with pytest.raises(BadRequest, match="claude is told to use opus, and the slot is for openai/gpt-5"):
         models_of("claude --model opus", "anthropic/claude-opus-4-6,openai/gpt-5")
+
+
+# Run unchanged, as a shim does.
+
+UNCHANGED = [
+    ("/usr/bin/claude --model opus", {}, "anthropic/claude-opus-latest"),
+    ("/usr/bin/claude", {}, "anthropic/default"),
+    ("claude --model default", {}, "anthropic/default"),
+    ("claude", {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}, ""),
+    ("claude", {"CLAUDE_CODE_USE_BEDROCK": "1"}, ""),
+    ("codex", {}, "openai/default"),
+    ("codex -c model_provider=azure", {}, "azure/default"),
+    ("gemini", {}, "google/default"),
+    ("opencode", {}, ""),
+    ("aider --model {model}", {}, ""),
+    ("make test", {}, ""),
+]
+
+
+@pytest.mark.parametrize(("command", "environ", "model"), UNCHANGED)
+def test_an_agent_that_is_told_no_model_counts_for_its_provider(command, environ, model):
+    assert own_model(command.split(), environ) == model
+
+
+NO_MODEL = [
+    "claude --version",
+    "claude -v",
+    "claude mcp add x",
+    "codex exec --help",
+    "codex login",
+    "opencode auth login",
+]
+NO_MODEL += ["gemini --list-sessions", "aider --list-models gpt", "make --version", "/usr/bin/node /x/bin/codex -V"]
+A_MODEL = [
+    "claude",
+    "claude -p --version-of-it",
+    "codex",
+    "codex exec x",
+    "aider -v",
+    "opencode run hi",
+    "opencode .",
+    "make",
+]
+
+
+@pytest.mark.parametrize("command", NO_MODEL)
+def test_a_command_that_prints_or_manages_something_calls_no_model(command):
+    assert calls_no_model(command.split())
+
+
+@pytest.mark.parametrize("command", A_MODEL)
+def test_any_other_command_may_call_a_model(command):
+    assert not calls_no_model(command.split())

@@ -26,7 +26,7 @@ from fleetgate.signals.agents.detect import KNOWN
 _COLUMNS = (Column("AGENT"), Column("USED"), Column("STARTS"), Column("PROBLEM", least=20))
 
 
-@click.group(short_help="Count agents that you start by name, without typing `fleetgate run`.", no_args_is_help=True)
+@click.group(short_help="Count agents that you start by name (`claude`).", no_args_is_help=True)
 def command() -> None:
     """Count agents that you start by name, without typing `fleetgate run`.
 

@@ -1,7 +1,7 @@
 """The start-up files of shells, and the marked blocks of lines that Fleetgate adds at their end.
 
-A block is separated from what is before it by exactly one line end, so removing it restores the file byte for byte, even
-if its last line had no end. A block goes to the end because version managers such as nvm, before it, put their own
+A block is separated from what is before it by exactly one line end. So its removal restores every byte of the file,
+even if the last line had no end. A block goes to the end because version managers such as nvm, before it, put their own
 folders first on PATH.
 """
 
@@ -118,9 +118,8 @@ def remove_block(path: str, purpose: str) -> bool:
 
 def without_block(text: str, purpose: str) -> str:
     """The text without a block and without the line end that separates it."""
-    found = re.search(
-        rf"^# >>> fleetgate {purpose} >>>\n.*?^# <<< fleetgate {purpose} <<<\n", text, re.DOTALL | re.MULTILINE
-    )
+    begin, end = f"^# >>> fleetgate {purpose} >>>\\n", f"^# <<< fleetgate {purpose} <<<\\n"
+    found = re.search(rf"{begin}(?:(?!{begin}).)*?{end}", text, re.DOTALL | re.MULTILINE)
     if found is None:
         return text
     before, after = text[: found.start()].removesuffix("\n"), text[found.end() :]
