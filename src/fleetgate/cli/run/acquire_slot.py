@@ -13,18 +13,18 @@ import msgspec
 
 from fleetgate.cli.open_gate import follow
 from fleetgate.cli.run.leave_on_signal import LeaveOnSignal, Stopped
+from fleetgate.cli.run.option_values import expires_ms, integer, seconds
 from fleetgate.cli.run.run_options import RunOptions
 from fleetgate.cli.run.step_log import log_step
 from fleetgate.cli.run.wait_progress import Progress, say
 from fleetgate.cli.store_outage import Outage
 from fleetgate.config.environment import Environment
 from fleetgate.config.file import Loaded
-from fleetgate.config.units import format_duration, parse_duration_ms
+from fleetgate.config.units import format_duration
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import BATCH, INTERACTIVE, NORMAL, Lease, Reason, Spec
 from fleetgate.core.errors import BadRequest, FleetgateError
-from fleetgate.core.model_names import shown
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
 from fleetgate.gate.acquire_command import acquire_command
 from fleetgate.gate.liveness import process_identity
@@ -108,17 +108,17 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         models=wants.models,
         note=wants.note,
         kind=kind,
-        slots=_integer("--slots", options.slots, 1, 1, 10_000),
+        slots=integer("--slots", options.slots, 1, 1, 10_000),
         project=project,
         work_class=_work_class(options, project, loaded),
         any=options.any,
         supervisor=options.supervisor,
         caps=caps,
         family_caps=family_caps,
-        priority=_integer("--priority", options.priority, 0, -100, 100),
+        priority=integer("--priority", options.priority, 0, -100, 100),
         since_wall_ms=parse_since_ms(options.since) if options.since else None,
-        expires_ms=_expires_ms(options.expires),
-        wait_s=0.0 if options.no_wait else _seconds("--wait", options.wait),
+        expires_ms=expires_ms(options.expires),
+        wait_s=0.0 if options.no_wait else seconds("--wait", options.wait),
         key=readable(options.key),
         role=readable(options.role),
         command=_shown(options),
@@ -417,41 +417,9 @@ def _cancelled_by(gate: SlotGate, ident: str) -> str:
     return found[-1].partition(" pid ")[0] if found else ""
 
 
-def _integer(name: str, text: str, default: int, low: int, high: int) -> int:
-    if not text:
-        return default
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    value = int(text) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else low - 1
-    if not low <= value <= high:
-        raise BadRequest(f"{name} {shown(text)}: valid is a whole number from {low} to {high}")
-    return value
-
-
-def _duration(name: str, text: str) -> int | None:
-    if not text:
-        return None
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise BadRequest(f"{name}: {error}") from error
-
-
-def _expires_ms(text: str) -> int:
-    """0: the default."""
-    expires_ms = _duration("--expires", text)
-    if expires_ms == 0:
-        raise BadRequest(f"--expires {shown(text)}: valid is a duration longer than zero, for example 30m or 24h")
-    return expires_ms or 0
-
-
-def _seconds(name: str, text: str) -> float | None:
-    ms = _duration(name, text)
-    return None if ms is None else ms / 1000
-
-
 def bound_process(text: str) -> str:
     """The process with which a lease ends (rule L4)."""
-    pid = _integer("--pid", text, 0, 1, 1 << 22)
+    pid = integer("--pid", text, 0, 1, 1 << 22)
     process = process_identity.identify(pid)
     if process is None:
         raise BadRequest(f"--pid {pid}: there is no such process")
