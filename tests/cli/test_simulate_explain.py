@@ -75,6 +75,16 @@ def test_simulate_draws_a_picture(cli: Cli, mine: str, tmp_path: Path) -> None:
     assert path.read_text().count("<g ") == 2
 
 
+def test_simulate_plays_random_scenarios_and_compares_them_with_the_oracle(cli: Cli) -> None:
+    ask = ("simulate", "--random", "2", "--seed", "15", "--class", "small", "--policy", "adapt", "--jobs", "1")
+    text = cli.ok(*ask)
+    assert text.startswith("2 random scenarios from seed 15 on: % of the oracle's utilisation (worst)")
+    assert re.search(r"^all +2 +[0-9.]+ \([0-9]+\) / [0-9.]+$", text, re.MULTILINE)
+    told = cli.json(*ask)
+    assert [each["policy"] for each in told["scenarios"]] == ["adapt", "adapt"]
+    assert told["classes"][0]["name"] == "all"
+
+
 def test_simulate_lists_what_there_is(cli: Cli) -> None:
     assert "limit 8, 4 from minute 40 to 80" in cli.ok("simulate", "--list")
     assert {"A1", "I1"} <= set(cli.json("simulate", "--list")["scenarios"])

@@ -1,4 +1,4 @@
-"""How the limit is set in a simulation, as data (`policies.toml`), and the one baseline that is not Fleetgate's own."""
+"""How the limit is set in a simulation, as data (`policies.toml`)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ class Plan(Struct, forbid_unknown_fields=True):
     about: str
     on_429: str
     cap: str = "given"
+    rival: str = ""  # moves the cap (rivals.py)
+    pause_ms: int | None = None  # after a refusal, where the provider does not say how long
     usage_gate: bool = False
     explore: bool = False
     client_retries: bool = False  # a refused call waits as client libraries do, and asks again
@@ -49,24 +51,3 @@ def plan(name: str) -> Plan:
     if name not in known:
         raise NotFound(f"no policy {name!r}: there are {', '.join(known)}")
     return known[name]
-
-
-class Aimd:
-    """Additive increase, multiplicative decrease, in thousandths of a slot."""
-
-    def __init__(self, cap: int) -> None:
-        self.most = cap * 1000
-        self.level = self.most
-        self.cut_at = 0
-
-    @property
-    def cap(self) -> int:
-        return max(self.level // 1000, 1)
-
-    def accepted(self) -> None:
-        self.level = min(self.level + 1_000_000 // max(self.level, 1000), self.most)
-
-    def refused(self, sent_at: int, now: int) -> None:
-        if sent_at >= self.cut_at:  # one cut for what was sent before it
-            self.level = max(self.level // 2, 1000)
-            self.cut_at = now

@@ -55,6 +55,11 @@ class SimulatedProvider:
         ]
         return 100 * max(parts, default=0.0)
 
+    def overloaded(self, now: int) -> bool:
+        """Whether it refuses every call, whoever makes it."""
+        every = int(self.about.overload_every_min * MINUTE)
+        return every > 0 and now >= every and now % every < self.about.overload_s * 1000
+
     def starts(self, finish: int, lag_ms: int) -> None:
         heappush(self.counted, finish + lag_ms)
 
@@ -73,6 +78,14 @@ class SimulatedProvider:
         for (at, room), end in zip(self.changes, ends, strict=True):
             total += room * max(min(end, until) - at, 0)
         return total
+
+
+def changes_of(about: ProviderScenario, minutes: float) -> list[float]:
+    """The minutes at which the slots that are there for us change, and 0."""
+    until = int(minutes * MINUTE)
+    rooms = _room(about, _others(about, until), until)
+    changed = [at for (at, room), (_, before) in zip(rooms[1:], rooms, strict=False) if room != before and at < until]
+    return [at / MINUTE for at in [0, *changed]]
 
 
 def _others(about: ProviderScenario, until: int) -> list[tuple[int, int]]:

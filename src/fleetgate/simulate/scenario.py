@@ -50,6 +50,10 @@ class ProviderScenario(Struct, forbid_unknown_fields=True):
     retry_after_s: float | None = None
     slowed: float = 1.0  # each refusal makes calls so much slower...
     slowed_min: float = 30.0  # ...for so long
+    refusal_ms: tuple[int, int] = (40, 150)  # from a refusal until it is known here
+    accepted: str = "soon"  # when the beginning of an answer is reported: soon, late (up to 5 s) or never
+    overload_every_min: float = 0  # overloads that have nothing to do with us begin so often; 0: never
+    overload_s: float = 0  # how long each takes
     rates: list[RateScenario] = field(default_factory=list)  # reported with every response
 
 
@@ -82,11 +86,23 @@ class Project(Struct, forbid_unknown_fields=True):
     output: TokenSizes = field(default_factory=TokenSizes)  # at most max_tokens
     max_tokens: int = 0  # of each call; 0: it does not say
     bytes_per_token: float = 4.0  # of the input
+    busy_min: float = 0  # work comes for so long...
+    idle_min: float = 0  # ...and then none for so long; 0: always
 
     def service(self) -> random_durations.Table:
         if self.mix:
             return random_durations.mixed(tuple((share, int(seconds * 1000)) for share, seconds in self.mix))
         return random_durations.lognormal(int(self.median_s * 1000), self.sigma)
+
+    def service_mean_s(self) -> float:
+        table = self.service()
+        return sum(table) / len(table) / 1000
+
+    def stretch(self, factor: float) -> None:
+        """Make its calls, and the time between them, longer."""
+        self.median_s *= factor
+        self.think_s *= factor
+        self.mix = [(share, seconds * factor) for share, seconds in self.mix]
 
     def think(self) -> random_durations.Table:
         return random_durations.exponential(int(self.think_s * 1000))
@@ -102,6 +118,7 @@ class Scenario(Struct, forbid_unknown_fields=True):
     seniority_s: float | None = None
     budgets: dict[str, Any] = field(default_factory=dict)  # as in the config file
     prices: dict[str, Any] = field(default_factory=dict)  # as in the config file
+    tags: list[str] = field(default_factory=list)  # what kind it is (family.py)
 
     def settings(self) -> Settings:
         """Its budgets and prices. Raises BadRequest."""

@@ -23,10 +23,11 @@ from fleetgate.core.usage import RESPONSE, Reading, Size, Usage
 from fleetgate.prices import Price, price_of
 from fleetgate.simulate import random_durations
 from fleetgate.simulate.agenda import Agenda
-from fleetgate.simulate.policies import Aimd, Plan
+from fleetgate.simulate.policies import Plan
 from fleetgate.simulate.provider import MINUTE, SimulatedProvider
 from fleetgate.simulate.random_durations import BITS
 from fleetgate.simulate.result import SimulationResult
+from fleetgate.simulate.rivals import rival
 from fleetgate.simulate.scenario import Project, Scenario
 
 START: Final = 10_000_000  # log time at the beginning; far enough from 0 for any `since`
@@ -34,8 +35,7 @@ ME: Final = "sim"
 MODEL: Final = "sim/model"
 POOL: Final = "requests sim"
 _NETWORK: Final = random_durations.uniform(30, 81)
-_REFUSAL: Final = random_durations.uniform(40, 151)
-_HEADERS: Final = random_durations.uniform(400, 1501)
+_HEADERS: Final = {"soon": random_durations.uniform(400, 1501), "late": random_durations.uniform(2_000, 5_001)}
 NO_TOKENS: Final = Usage(calls=1, source=RESPONSE)
 NOTHING_USED: Final = Usage(source=RESPONSE)
 _RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
@@ -109,7 +109,7 @@ class World:
         self.plan = plan
         self.end = START + int(scenario.minutes * MINUTE)
         retry_after_s = scenario.provider.retry_after_s
-        self.retry_after_ms = None if retry_after_s is None else int(retry_after_s * 1000)
+        self.retry_after_ms = plan.pause_ms if retry_after_s is None else int(retry_after_s * 1000)
         self.asks = ("sim",) if plan.usage_gate else ()
         self.upstream = SimulatedProvider(scenario.provider, int(scenario.minutes * MINUTE))
         self.engine = Engine(me=ME)
@@ -127,7 +127,11 @@ class World:
         settings = scenario.settings()
         self.budgets = settings.budgets
         self.price: Price | None = price_of(MODEL, settings.prices) if settings.prices else None
-        self.aimd = Aimd(scenario.cap) if plan.cap == "aimd" else None
+        self.rival = rival(plan.rival, scenario.cap)
+        low, high = scenario.provider.refusal_ms
+        self.refusals = random_durations.uniform(low, high + 1)
+        self.headers = _HEADERS.get(scenario.provider.accepted)
+        self.overloads = scenario.provider.overload_every_min > 0
         self.cap = 0
         self.groups: dict[str, Group] = {}
         self.overtaken = 0
@@ -184,8 +188,10 @@ class World:
         if plan.cap != "none":
             self._set_cap(self.upstream.room if plan.cap == "hidden" and self.upstream.has_limit else scenario.cap)
         for agent in self.agents:
-            think = agent.thinks[agent.work(BITS)] if agent.project.think_first else 0
-            self.agenda.push(START + think, self._ask, agent)
+            if agent.project.think_first:
+                self._think(agent)
+            else:
+                self.agenda.push(START, self._ask, agent)
 
     def _set_cap(self, cap: int) -> None:
         cap = max(cap, 1)
@@ -262,6 +268,17 @@ class World:
 
     # What happens.
 
+    def _think(self, agent: SimulatedAgent) -> None:
+        """The agent thinks, and asks then, or when there is work again."""
+        think, idle_ms = agent.thinks[agent.work(BITS)], int(agent.project.idle_min * MINUTE)
+        at = self.now + think
+        if idle_ms:
+            busy_ms = int(agent.project.busy_min * MINUTE)
+            over = (at - START) % (busy_ms + idle_ms)
+            if over >= busy_ms:
+                at += busy_ms + idle_ms - over + think % 1000
+        self.agenda.push(at, self._ask, agent)
+
     def _ask(self, agent: SimulatedAgent, again: int) -> None:
         if not again:
             agent.service_ms = agent.services[agent.work(BITS)]
@@ -296,6 +313,9 @@ class World:
     def _arrive(self, agent: SimulatedAgent, _: int) -> None:
         at, upstream = self.now, self.upstream
         now = at - START
+        if self.overloads and upstream.overloaded(now):
+            self.agenda.push(at + self.refusals[agent.network(BITS)], self._overloaded, agent)
+            return
         used = reserved = agent.usage
         shortage = None
         if self.has_rates:
@@ -307,7 +327,7 @@ class World:
             agent.refused_rate = "" if shortage is None else shortage.rate.unit
             agent.wait_ms = 0 if shortage is None else shortage.wait_ms
             agent.readings = upstream.readings(now) if self.reads_rates else ()
-            self.agenda.push(at + _REFUSAL[agent.network(BITS)], self._refused, agent)
+            self.agenda.push(at + self.refusals[agent.network(BITS)], self._refused, agent)
             return
         if self.has_tokens:
             self.usages[agent.ident] = used
@@ -323,8 +343,8 @@ class World:
         group.waits.append(at - agent.asked_at)
         done = work if upstream.has_limit else used.input + used.output
         group.done += done if finish <= self.end else done * (self.end - at) // duration
-        if self.reads_rates or self.awaits_acceptance(agent.ident):
-            headers = at + _HEADERS[agent.network(BITS)]
+        if self.headers is not None and (self.reads_rates or self.awaits_acceptance(agent.ident)):
+            headers = at + self.headers[agent.network(BITS)]
             if headers < finish:
                 self.agenda.push(headers, self._headers, agent, int(agent.ident))
         self.agenda.push(finish, self._finish, agent)
@@ -343,9 +363,9 @@ class World:
         if self.has_rates:
             self.upstream.rates.settle(self._reserved(agent), agent.usage, self.now - START)
         if agent.left:
-            self.agenda.push(self.now + agent.thinks[agent.work(BITS)], self._ask, agent)
-        if self.aimd is not None:
-            self.aimd.accepted()
+            self._think(agent)
+        if self.rival is not None:
+            self.rival.accepted(self.now - agent.sent_at, 0 if self.pool is None else self.pool.used)
         if not self.plan.sees_lag:
             self._release(agent.ident, "ok")
 
@@ -361,8 +381,8 @@ class World:
             self.handle(Release(ident, outcome, usage=self.usages.pop(ident)))
         else:
             self._release_refused(agent, ident, outcome, wait_ms)
-        if self.aimd is not None:
-            self._set_cap(self.aimd.cap)
+        if self.rival is not None:
+            self._set_cap(self.rival.cap)
 
     def _release_refused(self, agent: SimulatedAgent, ident: str, outcome: str, wait_ms: int | None) -> None:
         """The provider refused the call, which used nothing."""
@@ -377,8 +397,8 @@ class World:
         return Usage(1, agent.usage.input, 0, 0, agent.project.max_tokens or agent.usage.output)
 
     def _refused(self, agent: SimulatedAgent, _: int) -> None:
-        if self.aimd is not None:
-            self.aimd.refused(agent.sent_at, self.now)
+        if self.rival is not None:
+            self.rival.refused(agent.sent_at, self.now)
         self._release(agent.ident, "local_error" if self.plan.cap == "none" else "rate_limited")
         if not self.plan.client_retries:
             self._ask(agent, 1)
@@ -388,6 +408,12 @@ class World:
         wait -= wait * agent.network(BITS) >> (BITS + 2)
         if agent.refused_rate:  # client libraries wait as long as Retry-After says
             wait = max(wait, -(-agent.wait_ms // 1000) * 1000)
+        self.agenda.push(self.now + wait, self._ask, agent, 1)
+
+    def _overloaded(self, agent: SimulatedAgent, _: int) -> None:
+        self._release(agent.ident, "overloaded")
+        wait = min(_RETRY_MS << agent.retries, _MOST_RETRY_MS)
+        agent.retries = min(agent.retries + 1, 8)
         self.agenda.push(self.now + wait, self._ask, agent, 1)
 
     def _change(self, agent: SimulatedAgent | None, _: int) -> None:

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from time import perf_counter
 
 import click
+from msgspec import Struct
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, tell
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core.compiled import COMPILED
 from fleetgate.core.errors import BadRequest
+from fleetgate.simulate import family_report
 from fleetgate.simulate import plot as plots
+from fleetgate.simulate.family import TAGS, family
 from fleetgate.simulate.policies import DEFAULT, plan, plans
 from fleetgate.simulate.result import mean
 from fleetgate.simulate.runs import SimulationRun, every
@@ -29,6 +32,11 @@ from fleetgate.simulate.table import aligned, compared, waits
     "--seeds", metavar="N", type=click.IntRange(1, 1000), default=1, show_default=True, help="Number of runs of each."
 )
 @click.option("--first-seed", metavar="N", type=int, default=1, show_default=True, help="The seed of the first run.")
+@click.option(
+    "--random", "random", metavar="N", type=click.IntRange(1, 10_000), help="Play N random scenarios instead."
+)
+@click.option("--seed", metavar="S", type=int, default=1, show_default=True, help="The first random scenario.")
+@click.option("--class", "tag", metavar="CLASS", default="", help="Only random scenarios of this class (`--list`).")
 @click.option("--cap", metavar="N", type=click.IntRange(1, 1_000_000), help="Replace the scenario's cap.")
 @click.option("--jobs", metavar="N", type=click.IntRange(1, 256), help="Parallel runs (default: number of processors).")
 @click.option("--plot", metavar="FILE", help="Draw utilisation, limit and 429s over time as SVG.")
@@ -39,6 +47,9 @@ def command(
     policies: tuple[str, ...],
     seeds: int,
     first_seed: int,
+    random: int | None,
+    seed: int,
+    tag: str,
     cap: int | None,
     jobs: int | None,
     plot: str | None,
@@ -54,19 +65,25 @@ def command(
     fleetgate simulate C1
     fleetgate simulate A2 C1 E1 --policy step,adapt,oracle --seeds 5
     fleetgate simulate my-fleet.toml --cap 12 --plot fleet.svg
+    fleetgate simulate --random 50 --seed 1 --policy adapt,aimd
 
     Exit codes: 0; 64 when something is invalid.
     """
     if listed:
         return _list(as_json)
+    wanted = [name for given in policies or (",".join(DEFAULT),) for name in given.split(",") if name]
+    for name in wanted:
+        plan(name)
+    workers = jobs or os.cpu_count() or 1
+    if random is not None:
+        if scenarios or plot is not None:
+            raise BadRequest("--random goes with neither a SCENARIO nor --plot: it draws its own scenarios")
+        return _play_random(family(seed, random, tag), seed, wanted, workers, as_json)
     if not scenarios:
         raise BadRequest(
             f"which scenario? There are {', '.join(names())} (`fleetgate simulate --list`), or a .toml file"
         )
     chosen = [_capped(load(name), cap) for name in scenarios]
-    wanted = [name for given in policies or (",".join(DEFAULT),) for name in given.split(",") if name]
-    for name in wanted:
-        plan(name)
     if plot is not None:
         _write(plot, "")  # fail before the work, not after it
     runs = [
@@ -76,11 +93,11 @@ def command(
         for seed in range(first_seed, first_seed + seeds)
     ]
     began = perf_counter()
-    results = list(every(runs, jobs or os.cpu_count() or 1, None if as_json else _progress()))
+    results = list(every(runs, workers, None if as_json else _progress()))
     took_s = perf_counter() - began
     means = [mean(results[at : at + seeds]) for at in range(0, len(results), seeds)]
     if as_json:
-        say_json({"results": [{name: getattr(each, name) for name in each.__struct_fields__} for each in means]})
+        say_json({"results": [_fields(each) for each in means]})
     else:
         tell(f"utilisation % / number of 429s, mean of {seeds} seed{'s' if seeds > 1 else ''} from {first_seed} on")
         _table(aligned(*compared(means)))
@@ -92,6 +109,31 @@ def command(
         _write(plot, plots.svg(panels))
         print(f"fleetgate: drawn to {plot}", file=sys.stderr)
     return exit_codes.OK
+
+
+def _play_random(chosen: list[Scenario], seed: int, wanted: list[str], jobs: int, as_json: bool) -> int:
+    """Play random scenarios, each with its own seed, and compare with the oracle, class by class."""
+    policies = list(dict.fromkeys([*wanted, family_report.ORACLE]))
+    runs = [
+        SimulationRun(scenario, policy, int(scenario.id.removeprefix("random-")))
+        for scenario in chosen
+        for policy in policies
+    ]
+    began = perf_counter()
+    results = list(every(runs, jobs, None if as_json else _progress()))
+    found = family_report.scores(chosen, results)
+    classes = family_report.by_class(found)
+    if as_json:
+        say_json({"scenarios": [_fields(each) for each in found], "classes": [_fields(each) for each in classes]})
+        return exit_codes.OK
+    tell(f"{len(chosen)} random scenarios from seed {seed} on: % of the oracle's utilisation (worst) / 429s a change")
+    _table(aligned(*family_report.table(classes)))
+    _print_speed(sum(each.requests for each in results), perf_counter() - began)
+    return exit_codes.OK
+
+
+def _fields(each: Struct) -> dict[str, object]:
+    return {name: getattr(each, name) for name in each.__struct_fields__}
 
 
 def _print_speed(requests: int, took_s: float) -> None:
@@ -118,11 +160,13 @@ def _list(as_json: bool) -> int:
     found = [load(name) for name in names()]
     if as_json:
         known = {name: each.about for name, each in plans().items()}
-        say_json({"scenarios": {each.id: each.about for each in found}, "policies": known})
+        say_json({"scenarios": {each.id: each.about for each in found}, "policies": known, "classes": TAGS})
         return exit_codes.OK
     _table(aligned(["SCENARIO", "CAP", "MINUTES", ""], [[s.id, str(s.cap), f"{s.minutes:g}", s.about] for s in found]))
     tell("")
     _table(aligned(["POLICY", ""], [[name, each.about] for name, each in plans().items()]))
+    tell("")
+    _table(aligned(["CLASS", "of --random"], [[name, about] for name, about in TAGS.items()]))
     return exit_codes.OK
 
 
