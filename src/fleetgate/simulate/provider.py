@@ -56,7 +56,7 @@ class SimulatedProvider:
         return 100 * max(parts, default=0.0)
 
     def overloaded(self, now: int) -> bool:
-        """Whether it refuses every call, whoever makes it."""
+        """Whether it refuses every call now, ours and those of others."""
         every = int(self.about.overload_every_min * MINUTE)
         return every > 0 and now >= every and now % every < self.about.overload_s * 1000
 
