@@ -53,6 +53,7 @@ COMPILED = (
     "core/state/state.py",
     "core/views/wait_reasons.py",
     "simulate/agenda.py",
+    "simulate/agent.py",
     "simulate/random_durations.py",
     "simulate/provider.py",
     "simulate/token_bucket.py",

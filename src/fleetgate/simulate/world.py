@@ -9,7 +9,6 @@ usage, `Tick` at its deadlines, and `SetRule` for baselines that move the cap.
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import Final
 
 from fleetgate.core import commands as cmd
@@ -19,16 +18,17 @@ from fleetgate.core.entities import Spec
 from fleetgate.core.events import Granted, Queued
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.order import PRIORITY_MS
-from fleetgate.core.usage import RESPONSE, Reading, Size, Usage
+from fleetgate.core.usage import RESPONSE, Size, Usage
 from fleetgate.prices import Price, price_of
 from fleetgate.simulate import random_durations
 from fleetgate.simulate.agenda import Agenda
+from fleetgate.simulate.agent import Group, SimulatedAgent
 from fleetgate.simulate.policies import Plan
 from fleetgate.simulate.provider import MINUTE, SimulatedProvider
 from fleetgate.simulate.random_durations import BITS
 from fleetgate.simulate.result import SimulationResult
 from fleetgate.simulate.rivals import rival
-from fleetgate.simulate.scenario import Project, Scenario
+from fleetgate.simulate.scenario import Scenario
 
 START: Final = 10_000_000  # log time at the beginning; far enough from 0 for any `since`
 ME: Final = "sim"
@@ -36,71 +36,8 @@ MODEL: Final = "sim/model"
 POOL: Final = "requests sim"
 _NETWORK: Final = random_durations.uniform(30, 81)
 _HEADERS: Final = {"soon": random_durations.uniform(400, 1501), "late": random_durations.uniform(2_000, 5_001)}
-NO_TOKENS: Final = Usage(calls=1, source=RESPONSE)
 NOTHING_USED: Final = Usage(source=RESPONSE)
 _RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
-
-
-class Group:
-    """What a project (of one priority) has got: time at the provider, or tokens where calls at once are not limited."""
-
-    __slots__ = ("done", "waits")
-
-    def __init__(self) -> None:
-        self.done = 0
-        self.waits: list[int] = []
-
-
-class SimulatedAgent:
-    __slots__ = (
-        "asked_at",
-        "group",
-        "ident",
-        "inputs",
-        "left",
-        "line",
-        "network",
-        "outputs",
-        "priority",
-        "project",
-        "readings",
-        "refused_rate",
-        "retries",
-        "senior",
-        "sent_at",
-        "service_ms",
-        "services",
-        "size",
-        "spec",
-        "thinks",
-        "usage",
-        "wait_ms",
-        "work",
-    )
-
-    def __init__(
-        self, project: Project, group: Group, spec: Spec, line: dict[str, SimulatedAgent], work: Random, network: Random
-    ) -> None:
-        self.project = project
-        self.group = group
-        self.spec = spec
-        self.line = line
-        self.priority = project.priority
-        self.senior: int | None = None  # since when it always says it waits; None: since it asked
-        self.work = work.getrandbits
-        self.network = network.getrandbits
-        self.thinks = project.think()
-        self.services = project.service()
-        self.inputs = project.input.table()
-        self.outputs = project.output.table()
-        self.left = project.requests or -1
-        self.usage = NO_TOKENS  # of the call that it makes
-        self.size: Size | None = None
-        self.refused_rate = ""  # why its call was refused: the unit of a rate, what the headers said, and when to retry
-        self.readings: tuple[Reading, ...] = ()
-        self.wait_ms = 0
-        self.ident = ""
-        self.asked_at = self.service_ms = self.sent_at = self.retries = 0
 
 
 class World:
