@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from fleetgate.core.errors import BadRequest, NotFound
-from fleetgate.simulate.family import MOVES, SLOW_MIN, TAGS, family, random_scenario
-from fleetgate.simulate.family_report import by_class, scores, table
+from fleetgate.simulate.family.generator import MOVES, SLOW_MIN, TAGS, family, random_scenario
+from fleetgate.simulate.family.report import by_class, scores, table
 from fleetgate.simulate.provider import SimulatedProvider, changes_of
 from fleetgate.simulate.rivals import RIVALS, rival
 from fleetgate.simulate.runs import SimulationRun, one

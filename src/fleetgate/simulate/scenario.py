@@ -118,7 +118,7 @@ class Scenario(Struct, forbid_unknown_fields=True):
     seniority_s: float | None = None
     budgets: dict[str, Any] = field(default_factory=dict)  # as in the config file
     prices: dict[str, Any] = field(default_factory=dict)  # as in the config file
-    tags: list[str] = field(default_factory=list)  # what kind it is (family.py)
+    tags: list[str] = field(default_factory=list)  # what kind it is (family/generator.py)
 
     def settings(self) -> Settings:
         """Its budgets and prices. Raises BadRequest."""

@@ -15,9 +15,9 @@ from fleetgate.cli.click_helpers import json_option, tell
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core.compiled import COMPILED
 from fleetgate.core.errors import BadRequest
-from fleetgate.simulate import family_report
 from fleetgate.simulate import plot as plots
-from fleetgate.simulate.family import TAGS, family
+from fleetgate.simulate.family import report
+from fleetgate.simulate.family.generator import TAGS, family
 from fleetgate.simulate.policies import DEFAULT, plan, plans
 from fleetgate.simulate.result import mean
 from fleetgate.simulate.runs import SimulationRun, every
@@ -113,7 +113,7 @@ def command(
 
 def _play_random(chosen: list[Scenario], seed: int, wanted: list[str], jobs: int, as_json: bool) -> int:
     """Play random scenarios, each with its own seed, and compare with the oracle, class by class."""
-    policies = list(dict.fromkeys([*wanted, family_report.ORACLE]))
+    policies = list(dict.fromkeys([*wanted, report.ORACLE]))
     runs = [
         SimulationRun(scenario, policy, int(scenario.id.removeprefix("random-")))
         for scenario in chosen
@@ -121,13 +121,13 @@ def _play_random(chosen: list[Scenario], seed: int, wanted: list[str], jobs: int
     ]
     began = perf_counter()
     results = list(every(runs, jobs, None if as_json else _progress()))
-    found = family_report.scores(chosen, results)
-    classes = family_report.by_class(found)
+    found = report.scores(chosen, results)
+    classes = report.by_class(found)
     if as_json:
         say_json({"scenarios": [_fields(each) for each in found], "classes": [_fields(each) for each in classes]})
         return exit_codes.OK
     tell(f"{len(chosen)} random scenarios from seed {seed} on: % of the oracle's utilisation (worst) / 429s a change")
-    _table(aligned(*family_report.table(classes)))
+    _table(aligned(*report.table(classes)))
     _print_speed(sum(each.requests for each in results), perf_counter() - began)
     return exit_codes.OK
 

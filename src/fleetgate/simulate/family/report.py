@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from fleetgate.simulate.family import TAGS
+from fleetgate.simulate.family.generator import TAGS
 from fleetgate.simulate.provider import changes_of
 from fleetgate.simulate.result import SimulationResult
 from fleetgate.simulate.scenario import Scenario

@@ -1,0 +1,1 @@
+"""Random scenarios, and how policies do on them, class by class."""
