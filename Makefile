@@ -1,7 +1,7 @@
 # The commands for a working copy. They need Python 3.11+ and make; tools/bootstrap installs the rest into .venv.
 # Written for GNU make 3.81, which macOS has.
 
-TARGETS := help demo test minimal check format bench soak agents compiled clean
+TARGETS := help demo test minimal check format bench soak agents compiled docs clean
 BIN := .venv/bin
 CODE := $(wildcard src tests demo benchmarks tools setup.py)
 # Or every process that a test starts would compile again all that it imports.
@@ -62,6 +62,10 @@ agents: ## Test real agents against a fake provider; downloads them into .cache.
 compiled: ## Install into build/compiled as `pip install .` does, and test the core there
 	@sh tools/compiled
 	$(COMPILED) $(BIN)/python -m pytest tests/golden tests/unit/test_core_*.py tests/property/test_core_*.py tests/simulation $(ARGS)
+
+docs: ## Build the site of the documentation into build/site
+	@sh tools/bootstrap dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 clean: ## Remove caches and build products, not .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*

@@ -1,0 +1,66 @@
+"""Every console block, every setting and every program in the documentation is run, or is marked as illustrative."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fleetgate.config.file import check
+from tests.docs.pages import PAGES, ROOT, Block, all_blocks, blocks_of
+from tests.docs.terminal import Terminal, differences, pattern_of
+
+# Pages whose console blocks were copied from real runs and are not run by the tests yet.
+NOT_RUN_YET = {page for page in PAGES if "commands" in page.parts} | {
+    ROOT / "docs" / name for name in ("budgets.md", "jobs.md", "policies.md", "service.md", "usage.md")
+}
+RUN = [
+    page
+    for page in PAGES
+    if page not in NOT_RUN_YET and any(block.language == "console" and not block.why_not for block in blocks_of(page))
+]
+
+
+@pytest.mark.parametrize("page", RUN, ids=[page.stem for page in RUN])
+def test_the_commands_of_a_page_print_what_the_page_shows(page: Path, tmp_path: Path):
+    terminal = Terminal(tmp_path)
+    problems = []
+    try:
+        for block in blocks_of(page):
+            if block.language != "console" or block.why_not:
+                continue
+            if block.setup:
+                terminal.run(block.setup)
+            for step in block.steps():
+                printed = terminal.run(step.command, step.output)
+                problems += [f"{block.name}: $ {step.command}\n  {each}" for each in differences(step.output, printed)]
+    finally:
+        terminal.close()
+    assert not problems, "\n".join(problems)
+
+
+def _settings() -> list[Block]:
+    return [block for block in all_blocks() if block.language == "toml" and not block.why_not]
+
+
+@pytest.mark.parametrize("block", _settings(), ids=lambda block: block.name)
+def test_settings_on_a_page_are_valid(block: Block):
+    check(block.text, block.name)
+
+
+@pytest.mark.parametrize(
+    "block", [each for each in all_blocks() if each.language == "json" and not each.why_not], ids=lambda each: each.name
+)
+def test_json_on_a_page_is_json(block: Block):
+    json.loads(block.text)
+
+
+def test_a_line_matches_but_for_what_changes_from_run_to_run():
+    line = "1 of 3  anth…e-opus-*  vrkurhh7ty  full 2/2  4s ago  in 1s–2s  claude -p"
+    assert not differences([line], ["2 of 4 anthropic/claude-opus-* k3v7q2mx9a full 1/2  300ms ago in 2m–8m claude -p"])
+    assert differences([line], ["2 of 4 anthropic/claude-opus-* k3v7q2mx9a full 1/2  3s ago in 2m–8m codex"])
+    assert differences(["a", "b"], ["a"]) == ["missing: b"]
+    assert differences(["a"], ["a", "b"]) == ["not on the page: b"]
+    assert not differences(["a", "…"], ["a", "b"])
+    assert pattern_of("x") == "x"
