@@ -3,8 +3,8 @@
 A comment right before a block says how it is tested:
 
 - `<!-- illustrative: why -->`: the block is not run.
-- `<!-- setup: commands -->`: these shell commands run first, unseen by the reader. A variable that they set and that has
-  the name of an id, such as `uwsjr55bkg`, replaces that id in the commands of the page.
+- `<!-- setup: commands -->`: these shell commands run first, unseen by the reader. A variable that they set and that
+  has the name of an id, such as `uwsjr55bkg`, replaces that id in the commands of the page.
 """
 
 from __future__ import annotations
