@@ -7,6 +7,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_h2_leases_and_places_in_the_queue_outlive_the_service(fresh: Served, ho
     fresh.lease(id="holder-0001", renew_within_s=60)
     assert fresh.lease(id=ME, wait_s=0.1).status == 202
     getattr(fresh, how)()
-    assert fresh.cli("ps", "--json").stdout.count("holder-0001") == 1  # nobody took it for dead
+    assert '"id":"holder-0001"' in fresh.cli("ps", "--json").stdout  # it is not taken for dead
     fresh.start()
     assert fresh.ok("POST", "/v1/leases/holder-0001/renew")["lease"] == "holder-0001"
     assert fresh.lease(id=ME, wait_s=0.1).json["position"] == 1
@@ -227,3 +228,32 @@ def test_the_lease_of_a_process_that_still_runs_is_taken_back_by_force_only(fres
     assert (refused.status, refused.json["reason"]) == (409, "conflict")
     assert "is still running" in refused.json["error"]
     assert fresh.ok("POST", f"/v1/leases/{ident}/release", {"force": True})["forced"] is True
+
+
+def test_l6_an_agent_is_stopped_over_http_and_a_client_cannot_be(fresh: Served):
+    client = fresh.lease(client="worker 7").json["lease"]
+    refused = fresh.request("POST", f"/v1/leases/{client}/stop")
+    assert (refused.status, refused.json["reason"]) == (409, "conflict")
+    (listed,) = fresh.get("/v1/leases").json["leases"]
+    assert (listed["can_stop"], listed["cannot_stop"]) == (False, refused.json["error"])
+    with fresh.spawn("run", "--name", "review", "-m", "umans/coder", "--", "sleep", "300") as run:
+        found = fresh.wait_until(lambda: _agent(fresh), "the agent runs")
+        assert (found["name"], found["can_stop"], found["stop_by"], found["job"]) == ("review", True, None, False)
+        answer = fresh.request("POST", f"/v1/leases/{found['id']}/stop")
+        assert (answer.status, answer.json["stopping"], answer.json["stop_by"]) == (202, True, "HTTP client 127.0.0.1")
+        assert run.wait(30) == 143
+    assert fresh.request("POST", f"/v1/leases/{found['id']}/stop").json["stopping"] is False
+    assert fresh.events("stop_requested")[0]["by"] == "HTTP client 127.0.0.1"
+
+
+def test_l6_the_service_ends_an_agent_whose_run_was_killed(fresh: Served):
+    with fresh.spawn("run", "--", "sleep", "300") as run:
+        found = fresh.wait_until(lambda: _agent(fresh), "the agent runs")
+        run.kill()
+        assert fresh.request("POST", f"/v1/leases/{found['id']}/stop").status == 202
+        fresh.wait_until(lambda: not fresh.get("/v1/leases").json["leases"], "its slot is free")
+    assert fresh.events("reclaimed")[0]["by"] == "HTTP client 127.0.0.1"
+
+
+def _agent(fresh: Served) -> Any:
+    return next((each for each in fresh.get("/v1/leases").json["leases"] if each["child_pid"]), None)

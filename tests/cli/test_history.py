@@ -112,6 +112,8 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Reclaimed("i", "forced", OPUS, 5000, "root"), "i was taken back, by force (root)"),
     (ev.Reclaimed("i", "overstayed", OPUS, 5000), "it held its slot longer than its pool allows"),
     (ev.Reclaimed("i", "unrenewed", OPUS, 5000), "i was taken back, its client did not renew it; held"),
+    (ev.StopRequested("i", "root"), "i is being stopped, requested by root"),
+    (ev.Reclaimed("i", "lost", OPUS, 5000, "root"), "i was taken back, its process is gone, stopped by root; held"),
     (ev.Cancelled("i", "root", command="aider"), "i left the queue, cancelled by root [aider]"),
     (ev.Expired("i", 86_400_000), "i left the queue: expired after 1d"),
     (ev.Dropped("i"), "i left the queue: its process is gone"),

@@ -65,7 +65,7 @@ def test_a9_what_has_left_or_entered_meanwhile_is_not_cancelled(cli: Cli) -> Non
         do(cli, "bump", left)
     cli.gate.one(cmd.Release(slot))
     cli.gate.one(cmd.Claim(first))
-    with pytest.raises(BadRequest, match=f"fleetgate release {first} --force"):
+    with pytest.raises(BadRequest, match=f"fleetgate stop {first}"):
         do(cli, "cancel", entered)
     assert first in cli.state.leases
 
@@ -149,3 +149,16 @@ def test_q2_a_lock_that_somebody_keeps_is_not_waited_for_long(cli: Cli, monkeypa
         with pytest.raises(StoreError, match=r"nothing was done: .* holds the store's lock"):
             do(cli, "pause", umans)
     assert pool(cli, "umans").paused_until is None
+
+
+def test_l6_an_agent_is_stopped_and_a_program_is_not(cli: Cli) -> None:
+    ident = cli.occupy(OPUS)
+    view = next(view for view in snapshot(cli.gate, cli.state).leases if view.lease.id == ident)
+    with pytest.raises(BadRequest, match="is held by a program itself"):
+        do(cli, "stop", view)
+    cli.gate.one(cmd.Claim(ident, cli.gate.me))
+    assert do(cli, "stop", view).startswith(f"stopping {ident}: ")
+    assert [event.id for event in cli.events() if isinstance(event, ev.StopRequested)] == [ident]
+    cli.gate.one(cmd.Release(ident))
+    with pytest.raises(NotFound, match="has ended in the meantime"):
+        do(cli, "stop", view)

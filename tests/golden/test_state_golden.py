@@ -395,13 +395,14 @@ def replayed(log: list[tuple[int, list[ev.Event]]]) -> State:
 
 def build(folder: Path) -> None:
     """Write the newest files."""
-    log = list(commits())
+    _write(list(commits()), folder / f"events-{EVENTS}.jsonl", folder / f"snapshot-{FORMAT}.json")
+
+
+def _write(log: list[tuple[int, list[ev.Event]]], events_file: Path, snapshot_file: Path) -> None:
     lines = [msgspec.json.encode({"at": at, "events": msgspec.Raw(encode(events))}) for at, events in log]
-    (folder / f"events-{EVENTS}.jsonl").write_bytes(b"\n".join([*lines, b""]))
-    snapshot = msgspec.json.format(
-        msgspec.json.encode({"format": FORMAT, **msgspec.to_builtins(replayed(log).export())})
-    )
-    (folder / f"snapshot-{FORMAT}.json").write_bytes(snapshot + b"\n")
+    events_file.write_bytes(b"\n".join([*lines, b""]))
+    snapshot = msgspec.json.encode({"format": FORMAT, **msgspec.to_builtins(replayed(log).export())})
+    snapshot_file.write_bytes(msgspec.json.format(snapshot) + b"\n")
 
 
 def budget_log() -> list[tuple[int, list[ev.Event]]]:
@@ -442,13 +443,29 @@ def budget_log() -> list[tuple[int, list[ev.Event]]]:
 
 def build_budgets(folder: Path) -> None:
     """Write the files about usage and budgets."""
-    log = budget_log()
-    lines = [msgspec.json.encode({"at": at, "events": msgspec.Raw(encode(events))}) for at, events in log]
-    (folder / "events-budgets.jsonl").write_bytes(b"\n".join([*lines, b""]))
-    snapshot = msgspec.json.format(
-        msgspec.json.encode({"format": FORMAT, **msgspec.to_builtins(replayed(log).export())})
-    )
-    (folder / "snapshot-1-budgets.json").write_bytes(snapshot + b"\n")
+    _write(budget_log(), folder / "events-budgets.jsonl", folder / "snapshot-1-budgets.json")
+
+
+def stop_log() -> list[tuple[int, list[ev.Event]]]:
+    """A log about named runs, of which one is being stopped, one was, and the third lost its process."""
+    engine = Engine(me=ALICE)
+    log: list[tuple[int, list[ev.Event]]] = []
+
+    def do(*commands: cmd.Command) -> None:
+        at = T0 + 1_000 * len(log)
+        log.append((at, [event for each in (cmd.Tick(), *commands) for event in engine.handle(each, at)]))
+
+    opus = Spec(models=(OPUS,), host="h1")
+    for number, name in enumerate(("review", "docs", "tests")):
+        ident = f"run-{number}"
+        do(cmd.Acquire(ident, opus, ALICE, name=name), cmd.Claim(ident, f"{CHILD}{number}"), cmd.Stop(ident, "me"))
+    do(cmd.Release("run-1", "local_error", signal=15, evidence="stopped by me"), cmd.Lost((f"{CHILD}2",)))
+    return log
+
+
+def build_stops(folder: Path) -> None:
+    """Write the files about stopped runs."""
+    _write(stop_log(), folder / "events-stops.jsonl", folder / "snapshot-1-stops.json")
 
 
 def read_log(path: Path) -> list[tuple[int, list[ev.Event]]]:
@@ -572,6 +589,13 @@ def test_a_log_about_usage_and_budgets_means_what_it_meant() -> None:
     assert loaded((HERE / "snapshot-1-budgets.json").read_bytes()).export() == state.export()
 
 
+def test_a_log_about_stopped_runs_means_what_it_meant() -> None:
+    state = replayed(read_log(HERE / "events-stops.jsonl"))
+    check_invariants(state)
+    assert [(lease.ticket.name, lease.stop_by) for lease in state.leases.values()] == [("review", "me")]
+    assert loaded((HERE / "snapshot-1-stops.json").read_bytes()).export() == state.export()
+
+
 def test_a_snapshot_is_what_the_log_before_it_says() -> None:
     replay = replayed(read_log(HERE / "events-1.jsonl"))
     assert loaded(read_snapshot(1)).export() == replay.export()
@@ -658,4 +682,5 @@ def test_a_snapshot_that_is_none_is_refused_with_what_to_do() -> None:
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     build_budgets(target)
+    build_stops(target)
     build(target)

@@ -43,7 +43,7 @@ from fleetgate.log.protocol import START
 
 T = TypeVar("T")
 
-SHORT_TIMES = ("FLEETGATE_TEST_BEAT_S", "FLEETGATE_TEST_AWAY_S")
+SHORT_TIMES = ("FLEETGATE_TEST_BEAT_S", "FLEETGATE_TEST_AWAY_S", "FLEETGATE_TEST_KILL_S")
 SHORT_TIMES_FOLDER = Path(__file__).parents[1] / "short_times"
 PATIENCE_S = 60.0  # for what happens at once on a quiet machine
 

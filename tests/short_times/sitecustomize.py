@@ -1,7 +1,8 @@
 """Shorter times for processes that a test starts: this folder is in their PYTHONPATH (tests/processes/fleet.py).
 
-Two constants are replaced in the source of the module that defines them, before anything is derived from them:
-FLEETGATE_TEST_BEAT_S is the time between two beats of a host, FLEETGATE_TEST_AWAY_S how long a store may be away.
+Three constants are replaced in the source of the module that defines them, before anything is derived from them:
+FLEETGATE_TEST_BEAT_S is the time between two beats of a host, FLEETGATE_TEST_AWAY_S how long a store may be away,
+FLEETGATE_TEST_KILL_S the time from TERM to KILL.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from types import CodeType
 
 CONSTANTS = {
     "fleetgate.log.host_beats": (b"\nBEAT_S = 10.0\n", os.environ.get("FLEETGATE_TEST_BEAT_S")),
+    "fleetgate.gate.liveness.process_group": (
+        b"\nKILL_AFTER_S = 10.0  # how long an agent may take to end after TERM\n",
+        os.environ.get("FLEETGATE_TEST_KILL_S"),
+    ),
     "fleetgate.cli.store_outage": (b"\n_RESTART_S = 10.0\n", os.environ.get("FLEETGATE_TEST_AWAY_S")),
 }
 

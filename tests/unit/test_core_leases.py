@@ -6,8 +6,8 @@ import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.core.entities import Rule
-from fleetgate.core.errors import NotFound
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import BadRequest, NotFound
 from tests.property.harness import CODER, MINUTE, SECOND, SONNET, START, Bench
 
 # L1, L3.
@@ -258,3 +258,34 @@ def test_l2_a_grant_that_nobody_is_left_to_claim_is_free_at_once():
     bench.release("a")
     bench.do(cmd.Lost(("fleetgate acquire",)))
     assert [bench.fate(name) for name in "bc"] == ["reclaimed", "offered"]
+
+
+# L6.
+
+
+def test_l6_the_first_request_to_stop_an_agent_is_recorded_and_names_its_author():
+    bench = Bench(agents={"host": 1})
+    bench.agent("a", SONNET)
+    bench.do(cmd.Stop("a", "alice"))
+    bench.do(cmd.Stop("a", "bob"))
+    assert bench.of(ev.StopRequested) == [ev.StopRequested("a", "alice")]
+    assert bench.state.leases["a"].stop_by == "alice"
+    assert "a" in bench.state.leases, "its slot is free when its processes are gone"
+    with pytest.raises(NotFound, match="fleetgate ps"):
+        bench.do(cmd.Stop("never was", "alice"))
+
+
+def test_l6_no_gate_can_stop_an_http_client():
+    bench = Bench(requests={"umans": 1})
+    bench.do(cmd.Acquire("a", Spec(models=(CODER,), kind="requests"), "p", renew_ms=30_000))
+    with pytest.raises(BadRequest, match="HTTP client"):
+        bench.do(cmd.Stop("a", "alice"))
+
+
+def test_l6_the_loss_of_a_process_that_was_to_be_stopped_names_who_stopped_it():
+    bench = Bench(agents={"host": 1})
+    bench.agent("a", SONNET)
+    bench.do(cmd.Claim("a", child="c"))
+    bench.do(cmd.Stop("a", "alice"))
+    bench.do(cmd.Lost(("c",)))
+    assert bench.of(ev.Reclaimed) == [ev.Reclaimed("a", "lost", SONNET, 0, "alice", "agents", "default")]

@@ -39,8 +39,8 @@ class Gate:
     def silent_ms(self) -> int:
         return 0
 
-    def stopping_budget(self, lease: Lease) -> str:
-        return ""
+    def stop_request(self, lease: Lease, *, told: bool = False) -> None:
+        return None
 
     def has_open_calls(self, ident: str) -> bool:
         self.asked += 1

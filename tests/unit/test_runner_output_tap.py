@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from fleetgate.gate.liveness.process_group import group_lives
 from fleetgate.runner import output_tap as tapping
 from fleetgate.runner.child import tappable
-from fleetgate.runner.early_stop import EarlyStop, group_lives
+from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.output_tap import OutputTap, Taps
 
 

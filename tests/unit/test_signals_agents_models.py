@@ -5,8 +5,8 @@ import pytest
 from fleetgate.config.environment import Environment
 from fleetgate.core.errors import BadRequest
 from fleetgate.present.request_fields import wanted
-from fleetgate.runner.placeholders import filled_in
 from fleetgate.signals.agents import calls_no_model, model_of, own_model, use_of, with_model
+from fleetgate.signals.agents.placeholders import filled_in
 
 BEDROCK = "us.anthropic.claude-opus-4-6-v1:0"
 PROFILE = "arn:aws:bedrock:us-east-1:1234:inference-profile"

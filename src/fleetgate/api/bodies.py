@@ -125,6 +125,15 @@ class ReleaseAnswer(Struct):
     entered: int
 
 
+class StopAnswer(Struct):
+    """`stopping`: it is told to end; KILL follows 10 s later. Its slot is free when its processes are gone."""
+
+    lease: str
+    stopping: bool
+    job: bool
+    stop_by: str | None
+
+
 class CancelBody(JsonBody):
     ids: Annotated[list[Name], Meta(min_length=1, max_length=1000)]
 

@@ -19,6 +19,7 @@ from fleetgate.core.views.budget_views import budget_views
 from fleetgate.core.views.pool_and_lease_views import pool_views
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.present.name_lookup import specs_of
+from fleetgate.present.request_text import label
 
 _PATIENCE_S = 1.0
 _MOST_VALUES = 200
@@ -56,11 +57,11 @@ def _from_store(read: Callable[[DirectGate], Values]) -> Complete:
 
 
 def _tickets(gate: DirectGate) -> Values:
-    return [(ticket.id, ticket.command) for ticket in gate.state.tickets.values() if not ticket.job]
+    return [(ticket.id, label(ticket)) for ticket in gate.state.tickets.values() if not ticket.job]
 
 
 def _leases(gate: DirectGate) -> Values:
-    return [(lease.id, lease.ticket.command) for lease in gate.state.leases.values()]
+    return [(lease.id, label(lease)) for lease in gate.state.leases.values()]
 
 
 def _jobs(gate: DirectGate) -> Values:

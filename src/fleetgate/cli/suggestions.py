@@ -12,8 +12,7 @@ import click
 
 # What does it here -> what people type. `*` stands for the remaining words.
 _MEANT = {
-    "fleetgate cancel ID (a waiting run or a job), or fleetgate release ID --force (a running agent's slot)": ("kill",),
-    "fleetgate cancel ID (a job), or fleetgate pause POOL (no new agents)": ("stop",),
+    "fleetgate stop ID (a running agent or job), or fleetgate cancel ID (a waiting one)": ("kill", "terminate"),
     "fleetgate cancel ID (a waiting run or a job), or fleetgate clean (finished jobs)": ("rm", "delete", "remove"),
     "fleetgate ps (running), fleetgate queue (waiting), or fleetgate jobs": ("list", "ls"),
     "fleetgate logs ID (a job's output), or fleetgate history (events)": ("log",),

@@ -38,6 +38,7 @@ class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
     estimate: Usage | None = None  # what it is expected to use, where the caller knows
     size: Size | None = None  # of a call: what the engine estimates that from
     run: str = ""  # of a call: the lease of the run that makes it
+    name: str = ""  # what its user calls it (`run --name`)
 
 
 class Offer(Struct, tag="offer", omit_defaults=True):
@@ -164,6 +165,13 @@ class Reclaim(Struct, tag="reclaim", omit_defaults=True):
     id: str
     by: str
     cause: str = "forced"
+
+
+class Stop(Struct, tag="stop"):
+    """Have the agent of a lease stopped, in the name of `by` (rule L6). Its runner, or `fleetgate stop`, ends it."""
+
+    id: str
+    by: str
 
 
 class Cancel(Struct, tag="cancel", omit_defaults=True):
@@ -387,6 +395,7 @@ Command = (
     | Release
     | Settle
     | Reclaim
+    | Stop
     | Cancel
     | Bump
     | Lost

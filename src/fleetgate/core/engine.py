@@ -112,6 +112,7 @@ class Engine:
             cmd.Release: leases.release,
             cmd.Settle: leases.settle,
             cmd.Reclaim: leases.reclaim,
+            cmd.Stop: leases.stop,
             cmd.Cancel: tickets.cancel,
             cmd.Bump: tickets.bump,
             cmd.Lost: leases.lost,

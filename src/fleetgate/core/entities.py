@@ -66,6 +66,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     body_bytes: int = 0  # of a call
     run: str = ""  # of a call: the lease of the run that makes it
     max_tokens: int = 0  # of a call: what it allows for its output; 0: it does not say
+    name: str = ""  # what its user calls it
 
     @property
     def state(self) -> str:
@@ -90,6 +91,7 @@ class Lease(Struct, omit_defaults=True, gc=False):
     ends_at: int = 0  # longest hold; 0 is none
     waited_ms: int = 0
     spent: Usage | None = None  # what was settled so far; of a run, what its calls used
+    stop_by: str = ""  # the user who requested that its agent is stopped (rule L6)
 
     @property
     def id(self) -> str:

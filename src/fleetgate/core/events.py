@@ -160,6 +160,7 @@ class Released(Struct, tag="released", omit_defaults=True, gc=False):
     usage: Usage | None = None  # what it used, as far as that was not settled before
     total: Usage | None = None  # of a run whose calls were counted, or of a lease that was settled before: all it used
     run: str = ""  # of a call: the lease of the run that made it
+    name: str = ""  # what its user calls it
 
 
 class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
@@ -177,6 +178,14 @@ class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
     usage: Usage | None = None  # what was reserved for it and not settled: it counts as used (rule V3)
     total: Usage | None = None
     run: str = ""
+    name: str = ""
+
+
+class StopRequested(Struct, tag="stop_requested"):
+    """A user wants the agent of this lease stopped (rule L6)."""
+
+    id: str
+    by: str
 
 
 class Cancelled(Struct, tag="cancelled", omit_defaults=True):
@@ -398,6 +407,7 @@ Event = (
     | Settled
     | HourClosed
     | Reclaimed
+    | StopRequested
     | Cancelled
     | Expired
     | Dropped

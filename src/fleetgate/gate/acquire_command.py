@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         estimate: Usage | None
         size: Size
         run: str
+        name: str
 
 
 def acquire_command(

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from time import monotonic, sleep
 
-import msgspec
-
 from fleetgate.core import commands as cmd
 from fleetgate.core.errors import NotFound, NotNow
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import job_record, job_store, output_files, sealed_files, state_machine, unattended_ends
-from fleetgate.jobs.job_record import WISHES, JobRequest
-from fleetgate.jobs.retry_policy import CANCEL, JobVerdict
+from fleetgate.jobs.retry_policy import JobVerdict
 from fleetgate.jobs.submit import ring
 from fleetgate.log.protocol import SideWrite
 
@@ -41,9 +37,7 @@ def _cancel(gate: DirectGate, ident: str, by: str) -> str:
         raise NotNow(f"job {ident} has ended: {view.state}")
     lease = gate.state.leases.get(ident)
     if lease is not None and lease.child:
-        said = SideWrite(WISHES, ident, msgspec.json.encode(JobRequest(CANCEL, by)))
-        gate.decide([], durable=True, side=[said])
-        mailbox.send(lease.ticket.wake, b"wish")
+        gate.one(cmd.Stop(ident, by), durable=True)
         return "ending"
     job = view.job
     commands = state_machine.follow(ident, job, JobVerdict("cancel", f"cancelled by {by}"), gate.now())

@@ -20,7 +20,6 @@ from fleetgate.log.protocol import SideWrite
 from fleetgate.signals.redaction import readable, shown_command
 
 JOBS = "jobs"
-WISHES = "job_wishes"  # requests for running jobs, until their worker has seen them
 
 RETRIES = 3
 _MOST_ATTEMPTS = 50  # whose usage is kept apart
@@ -151,13 +150,6 @@ def add_usage(job: Job, usage: Usage | None) -> None:
     job.attempts_spent = (*earlier, AttemptUsage(job.attempt, job.model, usage))[-_MOST_ATTEMPTS:]
 
 
-class JobRequest(Struct):
-    """A request for a running job."""
-
-    what: str  # cancel
-    by: str = ""
-
-
 def acquire_command(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
     """The command that puts a job in the queue, the first time or again."""
     spec = job.spec
@@ -167,7 +159,8 @@ def acquire_command(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
         since=job.since,
         priority=spec.priority,
         expires_ms=spec.expires_ms,
-        command=job.title,
+        command=spec.command,
+        name=spec.name,
         key=spec.key,
         role=spec.role,
         session=spec.session,

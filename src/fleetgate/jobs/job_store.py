@@ -19,7 +19,7 @@ from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import state_machine
-from fleetgate.jobs.job_record import JOBS, WISHES, Job, JobRequest, read
+from fleetgate.jobs.job_record import JOBS, Job, read
 from fleetgate.log.protocol import Log
 from fleetgate.present.text import place, some
 from fleetgate.signals.redaction import readable, shown_command
@@ -72,11 +72,6 @@ def ends(log: Log) -> dict[str, LeftAs]:
     return {ident: _decode_end(value) for ident, value in log.side_items(JOB_ENDS)}
 
 
-def wish(log: Log, ident: str) -> JobRequest | None:
-    value = log.side_value(WISHES, ident)
-    return None if value is None else msgspec.json.decode(value, type=JobRequest)
-
-
 def view(gate: DirectGate, ident: str) -> JobView:
     """One job as it is now. NotFound where there is none."""
     job = find(gate.log, ident)
@@ -85,9 +80,7 @@ def view(gate: DirectGate, ident: str) -> JobView:
     state = gate.replica.catch_up()
     value = gate.log.side_value(JOB_ENDS, ident)
     end = None if value is None else _decode_end(value)
-    found = _now(ident, job, state, ticket_view(state, ident, gate.now()), end)
-    found.ending = found.state == state_machine.RUNNING and wish(gate.log, ident) is not None
-    return found
+    return _now(ident, job, state, ticket_view(state, ident, gate.now()), end)
 
 
 def several(gate: DirectGate, idents: set[str]) -> dict[str, JobView]:
@@ -198,9 +191,6 @@ def listing(gate: DirectGate, wanted: JobSelection, offset: int = 0, limit: int 
         for ident, view in found[offset:end]
         if ident
     ]
-    wished = {ident for ident, _ in gate.log.side_items(WISHES)} if counts[state_machine.RUNNING] else set()
-    for one in views:
-        one.ending = one.state == state_machine.RUNNING and one.id in wished
     return Listing(views, total, counts)
 
 
@@ -239,7 +229,7 @@ def _now(ident: str, job: Job, state: State, found: TicketView | None, end: Left
         return JobView(ident, job, now, where, found.reason, found.estimate_ms, of=found.of, pool=found.pool)
     if now == state_machine.RUNNING and ident in state.leases:
         lease = state.leases[ident]
-        return JobView(ident, job, now, child=lease.child, running_spent=lease.spent)
+        return JobView(ident, job, now, child=lease.child, running_spent=lease.spent, ending=bool(lease.stop_by))
     if end is not None and job.state not in state_machine.FINAL:
         job.why = why_left(end) or job.why
     return JobView(ident, job, now)

@@ -13,7 +13,7 @@ from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import job_record, job_store, retry_policy, state_machine
-from fleetgate.jobs.job_record import WISHES, Job
+from fleetgate.jobs.job_record import Job
 from fleetgate.jobs.job_store import LeftAs
 from fleetgate.jobs.retry_policy import JobVerdict
 from fleetgate.log.protocol import SideWrite
@@ -42,11 +42,10 @@ def _see_to(gate: DirectGate, ident: str, end: LeftAs) -> None:
     log = gate.log
     before = (log.side_value(JOB_ENDS, ident), log.side_value(job_record.JOBS, ident))
     job = job_store.find(log, ident)
-    over = [SideWrite(JOB_ENDS, ident, None), SideWrite(WISHES, ident, None)]
+    over = [SideWrite(JOB_ENDS, ident, None)]
     commands: list[cmd.Command] = []
     if job is not None and job.state not in state_machine.FINAL:
-        wish = job_store.wish(log, ident)
-        verdict = _verdict(job, end, cancelled_by="" if wish is None else wish.by or "a user")
+        verdict = _verdict(job, end)
         if isinstance(end, ev.Reclaimed):
             job_record.add_usage(job, end.total or end.usage)
         commands = state_machine.follow(ident, job, verdict, gate.now())
@@ -61,13 +60,13 @@ def _see_to(gate: DirectGate, ident: str, end: LeftAs) -> None:
         gate.decide(commands, side=rows)
 
 
-def _verdict(job: Job, end: LeftAs, cancelled_by: str) -> JobVerdict:
+def _verdict(job: Job, end: LeftAs) -> JobVerdict:
     if isinstance(end, ev.Expired):
         return JobVerdict("expire", job_store.why_left(end))
     if isinstance(end, ev.Cancelled):
         return JobVerdict("cancel", job_store.why_left(end))
-    if cancelled_by:
-        return JobVerdict("cancel", f"cancelled by {cancelled_by} while it was running")
     if end.cause == "forced":
         return JobVerdict("fail", f"its slot was taken back by {end.by or 'a user'}")
+    if end.by:  # its worker died before it could stop it
+        return JobVerdict("cancel", f"cancelled by {end.by} while it was running")
     return retry_policy.lost(job)

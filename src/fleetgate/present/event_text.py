@@ -20,6 +20,7 @@ from fleetgate.present.json.usage import budget_amount, unit_of, usage_json
 from fleetgate.present.log_time import Json, LogTimes
 from fleetgate.present.text import amount_text, count, span, spent_text
 from fleetgate.present.wall_time import utc
+from fleetgate.signals.agents.placeholders import filled_text
 from fleetgate.signals.redaction import redact_text
 
 _COMMAND = 60
@@ -156,7 +157,7 @@ def _deferred(event: ev.Deferred) -> str:
 
 def _granted(event: ev.Granted) -> str:
     waited = f" after {span(event.waited_ms)} in the queue" if event.waited_ms else ""
-    command = _quoted(event.ticket.command) if event.ticket is not None else ""
+    command = _quoted(filled_text(event.ticket.command, event.model)) if event.ticket is not None else ""
     if event.adopted:
         why = _ADOPTED.get(event.adopted, event.adopted)
         return f"{event.id} is already running and is counted from now on ({why}){command}"
@@ -207,6 +208,8 @@ def _reclaimed(event: ev.Reclaimed) -> str:
     }
     by = f" ({event.by})" if event.by else ""
     what = causes.get(event.cause, event.cause)
+    if event.by and event.cause == "lost":
+        what, by = "its process is gone", f", stopped by {event.by}"
     if event.silent:
         what = f"its host {event.silent} was silent for too long (it may still be running there)"
     held = f"held {event.model or 'a slot'} for {span(event.held_ms)}"
@@ -411,6 +414,7 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.BudgetReached: _budget_reached,
     ev.RatesObserved: _rates_observed,
     ev.Reclaimed: _reclaimed,
+    ev.StopRequested: lambda event: f"{event.id} is being stopped, requested by {event.by}",
     ev.Cancelled: _cancelled,
     ev.Expired: _expired,
     ev.Dropped: _dropped,

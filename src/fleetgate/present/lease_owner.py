@@ -1,4 +1,4 @@
-"""The processes that may release a lease without force: the agent that it belongs to, and its descendants.
+"""The owner of a lease: which processes may release it without force, and whether its agent can be stopped.
 
 Anyone else would free the slot of an agent that is still running, and two would run where the cap allows one. A lease
 of `acquire` is a script's: the script that has it, what it started, and the process that called it may release it. A
@@ -25,10 +25,28 @@ def why_not_to_release(lease: Lease, caller: int | None = None) -> str:
         return ""
     pid, where = process_identity.pid_of(lease.lives_with), process_identity.host_of(lease.lives_with)
     text = f"{lease.id} belongs to {whose(lease)}, which is still running"
-    if lease.ticket.job:
-        return f"{text}. `fleetgate cancel {lease.id}` stops the job"
-    end = f"`kill {pid}`" if where == process_identity.host_name() else f"`kill {pid}` on {where}"
+    if not why_not_to_stop(lease):
+        end = f"`fleetgate stop {lease.id}`"
+    else:
+        end = f"`kill {pid}`" if where == process_identity.host_name() else f"`kill {pid}` on {where}"
     return f"{text}. {end} stops it and frees the slot; --force frees the slot and lets it continue, beyond the cap"
+
+
+def why_not_to_stop(lease: Lease, *, here: bool = False) -> str:
+    """Why the agent of a lease cannot be stopped (rule L6); "" if it can. `here`: by a command on this machine."""
+    ticket, ident = lease.ticket, lease.id
+    if ticket.renew_ms:
+        return f"{ident} belongs to {whose(lease)}: Fleetgate cannot stop an HTTP client"
+    if lease.child or ticket.job:
+        return ""
+    if ticket.run:
+        return f"{ident} is a model call of the run {ticket.run}: stop that"
+    pid, where = process_identity.pid_of(lease.lives_with), process_identity.host_of(lease.lives_with)
+    if not ticket.bound:
+        return f"{ident} is held by a program itself, {whose(lease)}: `kill {pid}` on {where} ends the program"
+    if not here or process_identity.local_pid(ticket.bound) is None:
+        return f"{ident} belongs to a script, {whose(lease)}: `fleetgate stop {ident}` on {where} ends it"
+    return ""
 
 
 def what_force_breaks(lease: Lease) -> str:

@@ -22,6 +22,7 @@ from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import pool_views
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.replica.replica import Decided
+from fleetgate.present.request_text import label
 from fleetgate.present.text import some
 
 # The names that other dispatchers use.
@@ -164,9 +165,15 @@ def _pools_of_model(state: State, kind: str, target: str, host: str) -> list[str
 
 
 def find_id(state: State, prefix: str) -> str:
-    """The id of a ticket or lease, of which only the beginning need be typed."""
+    """The id of a ticket or lease, of which only the beginning need be typed; its name does too."""
     if prefix in state.leases or prefix in state.tickets:
         return prefix
+    requests = [*state.tickets.values(), *(lease.ticket for lease in state.leases.values())]
+    named = sorted(ticket.id for ticket in requests if prefix and ticket.name == prefix)
+    if len(named) > 1:
+        raise BadRequest(f"{shown(prefix)} is the name of several: {some(named)}; type an id")
+    if named:
+        return named[0]
     found = sorted(ident for ident in {*state.tickets, *state.leases} if prefix and ident.startswith(prefix))
     if len(found) == 1:
         return found[0]
@@ -204,11 +211,12 @@ def entered(events: Iterable[ev.Event]) -> int:
 
 
 def whose(request: Ticket | Lease) -> str:
-    """`sleep 60 (process 4711)`: how a message names a ticket or lease beside its id."""
+    """`review: sleep 60 (process 4711)`: how a message names a ticket or lease beside its id."""
     ticket = request.ticket if isinstance(request, Lease) else request
     process = request.lives_with if isinstance(request, Lease) else ticket.bound or ticket.holder
+    what = label(request)
     if ticket.renew_ms:
         client = f"client {ticket.client or 'unknown'}"
-        return f"{ticket.command} ({client})" if ticket.command else client
+        return f"{what} ({client})" if what else client
     pid = f"process {process_identity.pid_of(process) or 'unknown'} on {process_identity.host_of(process)}"
-    return f"{ticket.command} ({pid})" if ticket.command else pid
+    return f"{what} ({pid})" if what else pid

@@ -12,7 +12,7 @@ from fleetgate.core.entities import CLASSES
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import read_model, shown
 from fleetgate.signals.agents import Use, can_use, own_model, use_of, with_model
-from fleetgate.signals.redaction import readable
+from fleetgate.signals.redaction import readable, shown_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,6 +120,14 @@ def work_class(given: str, project: str, loaded: Loaded | None, default: str) ->
             raise BadRequest(f"class {shown(given)}: valid are {', '.join(CLASSES)}")
         return given
     return loaded.settings.classes.get(project, default) if loaded is not None else default
+
+
+def request_name(given: str) -> str:
+    """What a user calls a request; `fleetgate stop`, `cancel` and others find it by that."""
+    name = shown_text(readable(given))
+    if len(name) > 100 or not all(char.isprintable() for char in name) or name != name.strip() or name.startswith("-"):
+        raise BadRequest(f"--name {shown(name)}: valid is up to 100 printable characters, not starting with -")
+    return name
 
 
 def session_key(given: str, option: str = "") -> str:

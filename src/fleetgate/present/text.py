@@ -47,6 +47,11 @@ def spans(low_ms: int, high_ms: int) -> str:
     return low if low == high else f"{low}–{high}"
 
 
+def author(by: str) -> str:
+    """The user and host of a change's author, without the process: `root@vm`."""
+    return by.partition(" pid ")[0]
+
+
 def count(number: int, one: str, many: str = "") -> str:
     """`1 slot`, `2 slots`."""
     return f"{number} {one if number == 1 else many or one + 's'}"

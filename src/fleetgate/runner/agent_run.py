@@ -19,7 +19,7 @@ from fleetgate.core.model_names import account_of, parse_model
 from fleetgate.core.usage import ESTIMATE, Usage
 from fleetgate.gate.liveness.host_beats import CUT_OFF_MS
 from fleetgate.gate.providers.credentials import HeldCredential
-from fleetgate.gate.slots.slot_gate import SlotGate
+from fleetgate.gate.slots.slot_gate import SlotGate, StopRequest
 from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError, StoreMoved
 from fleetgate.present.text import spent_text
 from fleetgate.present.wall_time import local_and_utc, utc
@@ -27,7 +27,7 @@ from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.refusal_patience import Patience
 from fleetgate.runner.run_usage import RunUsage
 from fleetgate.runner.session_resume import SessionResume
-from fleetgate.runner.supervisor import ProcessEnd
+from fleetgate.runner.supervisor import STOPPED, ProcessEnd
 from fleetgate.signals.agents import agent_for
 from fleetgate.signals.classify_process import AgentRefusal, Reader, judge_by_exit_only
 from fleetgate.signals.outcome import (
@@ -113,7 +113,7 @@ class AgentRun:
         )
         self.used: Usage | None = None  # in all; known when it has ended
         self._by_files = False  # what the agent wrote down decided
-        self.stopped_by = ""  # the used-up budget for which it is stopped (rule V7)
+        self.stop = StopRequest()  # why it is stopped, if it is: by a user, or for a used-up budget
         self.interrupted = False  # it got a signal to end, and exited 0 before it had finished
         self._left = False  # it was on a terminal, and ended well: its user left it
         self.reader = Reader(self._agent, argv, lambda: time_ns() // 1_000_000) if read else None
@@ -164,10 +164,15 @@ class AgentRun:
 
                 self._following = Thread(target=self._go_after, args=(moved,), daemon=True)
                 self._following.start()
-        self.stopped_by = self.stopped_by or self._gate.stopping_budget(self._lease)
-        if self.stopped_by:
-            return BUDGET
+        if why := self.look_for_stop():
+            return why
         return CUT_OFF if self._gate.settings.on_cutoff == "end" and self._gate.silent_ms() > CUT_OFF_MS else ""
+
+    def look_for_stop(self, *, told: bool = False) -> str:
+        """Whether the agent is to be stopped, and why. `told`: a message says that there is something to see."""
+        if self.stop == StopRequest():
+            self.stop = self._gate.stop_request(self._lease, told=told) or self.stop
+        return STOPPED if self.stop.by else BUDGET if self.stop.budget else ""
 
     def _go_after(self, moved: StoreMoved) -> None:
         """In a thread. Where it fails, the end of the agent says so."""
@@ -302,7 +307,9 @@ class AgentRun:
     def _judge(self, end: ProcessEnd) -> Outcome:
         judged = self._judge_unread(end) if self.reader is None else self._judge_read(self.reader, end)
         if end.ended_because == BUDGET and (judged.kind == LOCAL_ERROR or not self._has_finished(judged)):
-            return outcome(LOCAL_ERROR, f"{self._agent.name}.{BUDGET}", f"budget {self.stopped_by} is used up")
+            return outcome(LOCAL_ERROR, f"{self._agent.name}.{BUDGET}", f"budget {self.stop.budget} is used up")
+        if end.ended_because == STOPPED and (judged.kind == LOCAL_ERROR or not self._has_finished(judged)):
+            return outcome(LOCAL_ERROR, f"{self._agent.name}.{STOPPED}", f"stopped by {self.stop.by}")
         return judged
 
     def _judge_read(self, reader: Reader, end: ProcessEnd) -> Outcome:
@@ -352,7 +359,7 @@ class AgentRun:
     @property
     def stale_session(self) -> bool:
         """Whether the session that it should resume is gone, so that it did not even start (rule R9)."""
-        return self._session is not None and self._session.stale
+        return self._session is not None and self._session.stale and not self.stop.by
 
     @property
     def limited(self) -> bool:
@@ -368,7 +375,8 @@ class AgentRun:
     def worth_another(self) -> bool:
         """Whether it was refused before any activity, so that the next candidate may work (rule B5)."""
         active = self._by_files if self.reader is None else self.reader.activity
-        return self.outcome is not None and self.outcome.kind in _NEXT_CANDIDATE and not active
+        refused = self.outcome is not None and self.outcome.kind in _NEXT_CANDIDATE
+        return refused and not active and not self.stop.by
 
     @property
     def facts(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""When an agent is ended early (rule R5), and whether its group is really gone.
+"""When an agent is ended early (rule R5).
 
 | why | when |
 | --- | --- |
@@ -16,7 +16,7 @@ The rule: when in doubt, no agent is ended. If the reader of the records fails, 
 
 from __future__ import annotations
 
-import os
+from fleetgate.gate.liveness.process_group import is_living_member, pids_in_proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -168,47 +168,19 @@ class EarlyStop:
         return True
 
 
-def group_lives(group: int) -> bool:
-    """Whether a process group has a living member. One that has ended and is not reaped does not live."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # another user's (sudo)
-    try:
-        pids = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return True
-    # In a container often no process reaps orphans, and the group exists for ever.
-    return any(_is_living_member(pid, group) for pid in pids) if str(os.getpid()) in pids else True
-
-
 def waited_for_processor_ms(group: int) -> float:
     """How long the one of a process group that waited longest was ready to run, and had to wait for a processor.
 
     As far as the system tells (Linux: /proc/PID/schedstat); on a machine with more work than processors that is most
     of the time that an agent takes to start.
     """
-    try:
-        pids = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return 0.0
-    return max((_run_delay_ms(pid) for pid in pids if _is_living_member(pid, group)), default=0.0)
+    members = [pid for pid in pids_in_proc() if is_living_member(pid, group)]
+    return max(map(_run_delay_ms, members), default=0.0)
 
 
-def _run_delay_ms(pid: str) -> float:
+def _run_delay_ms(pid: int) -> float:
     try:
         with open(f"/proc/{pid}/schedstat", "rb") as file:
             return int(file.read().split()[1]) / 1e6
     except (OSError, ValueError, IndexError):
         return 0.0
-
-
-def _is_living_member(pid: str, group: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b") ")[2].split()
-    except OSError:
-        return False
-    return int(fields[2]) == group and fields[0] not in (b"Z", b"X")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from fleetgate.runner.placeholders import filled_in
+from fleetgate.signals.agents.placeholders import filled_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ Rules:
 - The child is looked at when the kernel reports that something happened to it; nothing is polled. A pid is
   signalled only before it is reaped.
 - Deadlines are on the boot clock: a laptop that slept is on time when it wakes.
-- A child that we end is ended with its whole group, if it has one of its own, and is gone when the group is: no process
-  that ignores TERM keeps working without a slot (rule R5). In a group that it shares with us only the child is ended.
+- A child that we end is ended with its whole group, and is gone when the group is: no process that ignores TERM keeps
+  working without a slot (rule R5). In a group that it shares with us, that is the child and its descendants.
 
 We do not wait for orphans of a child that ends on its own.
 """
@@ -24,6 +24,7 @@ import os
 import time
 
 from fleetgate.core.errors import InternalError
+from fleetgate.gate.liveness.process_group import KILL_AFTER_S, AgentProcesses
 from fleetgate.runner.signal_listener import OUT_OF_TURN, Signal, let_go, listen
 from fleetgate.runner.terminal_foreground import Terminal
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-KILL_AFTER_S = 10  # how long a child may take to end after TERM
+STOPPED = "stopped"  # the reason of an end that a user requested (rule L6)
 _GONE_WITHIN_S = 5  # how long we wait for the killed: one that hangs in the kernel does not die at all
 _PATIENCE_S = 2  # with a reader that takes nothing, for the output of a child that a signal ended
 _LOOK_FOR_GROUP_MS = (10, 200)  # nothing reports when a group of other processes is gone: look soon, then less often
@@ -60,7 +61,7 @@ class ProcessEnd:
     """How a child ended: with an exit code, or by a signal.
 
     `ended_because` says why we ended it: "" (we did not), "overstayed", "rate_limited", "no_record", "silent",
-    "cut_off" or "budget". `interrupted` is the signal by which another process ended it, 0 if none did.
+    "cut_off", "budget" or "stopped". `interrupted` is the signal by which another process ended it, 0 if none did.
     `not_passed` is why its output could not be passed on to the end, `not_read` what made reading it on the way fail.
     """
 
@@ -98,7 +99,7 @@ def supervise(
     every_s: float | None = None,
     on_tick: Callable[[], str | None] | None = None,
     fd: int | None = None,
-    on_readable: Callable[[], None] | None = None,
+    on_readable: Callable[[], str | None] | None = None,
     on_bytes: Callable[[int, bytes], None] | None = None,
     ends: EarlyStop | None = None,
     on_ending: Callable[[str], None] | None = None,
@@ -109,7 +110,8 @@ def supervise(
 
     `ends_in_s` is the longest it may stay: then TERM, and KILL 10 s later (rule L5). `ends` may want that earlier
     (rule R5), if stdout is read. `on_tick` is called every `every_s`, and if it names a reason the child is ended for
-    it; `on_readable` while `fd` has something to read. An exception of theirs ends the supervision, not the child.
+    it; `on_readable` while `fd` has something to read, and the same holds for it. An exception of theirs ends the
+    supervision, not the child.
     Signals are passed on between such calls, so they should be short.
 
     Of a child that was prepared with taps, `on_bytes` is shown the output. `on_ending` is called with the reason just
@@ -166,13 +168,14 @@ class _Supervision:
         self._tick_ms = 0.0
         self._on_tick: Callable[[], str | None] | None = None
         self._fd = -1
-        self._on_readable: Callable[[], None] | None = None
+        self._on_readable: Callable[[], str | None] | None = None
         self._child = child
         self.taps: Taps | None = None
         self._ends: EarlyStop | None = None
         self._on_ending: Callable[[str], None] | None = None
         self._on_lingering: Callable[[], None] | None = None
         self._because = ""
+        self._processes: AgentProcesses | None = None  # of a child that we end
         self._interrupted = 0
         self._end: ProcessEnd | None = None
         self._stopped_by = 0
@@ -213,7 +216,7 @@ class _Supervision:
     def tick_every(self, tick_ms: float, on_tick: Callable[[], str | None]) -> None:
         self._tick_at, self._tick_ms, self._on_tick = _now_ms() + tick_ms, tick_ms, on_tick
 
-    def read_from(self, fd: int, on_readable: Callable[[], None]) -> None:
+    def read_from(self, fd: int, on_readable: Callable[[], str | None]) -> None:
         self._fd, self._on_readable = fd, on_readable
         self._poll.register(fd, self._pollin)
 
@@ -279,11 +282,7 @@ class _Supervision:
 
     def _group_lingers(self) -> bool:
         """Whether the child that we ended is dead, and some of its group are not."""
-        if not self._because or not self._child.own_group or _now_ms() >= self._gone_by:
-            return False
-        from fleetgate.runner.early_stop import group_lives
-
-        return group_lives(self._child.pid)
+        return self._processes is not None and _now_ms() < self._gone_by and self._processes.live()
 
     def _complete(self, end: ProcessEnd) -> ProcessEnd:
         """The end, when everything that the child wrote was shown."""
@@ -379,7 +378,10 @@ class _Supervision:
 
     def _signal_child(self, number: int) -> None:
         # Once reaped, its pid may belong to another process; not so while it is the number of a group.
-        if self._end is None or self._group_lingers():
+        if self._processes is not None:
+            if self._end is None or self._group_lingers():
+                self._processes.signal(number)
+        elif self._end is None:
             _send(os.killpg if self._child.own_group else os.kill, self._child.pid, number)
 
     # --- the terminal
@@ -424,9 +426,12 @@ class _Supervision:
             self._ask(self._ends, _awake_ms())
         if now >= self._tick_at and self._on_tick is not None:
             self._tick_at = now + self._tick_ms
-            why = self._on_tick()
-            if why and not self._because:
-                self._tell_to_end(why)
+            self._end_for(self._on_tick())
+
+    def _end_for(self, why: str | None) -> None:
+        """A callback may name a reason to end the child."""
+        if why and not self._because:
+            self._tell_to_end(why)
 
     def _ask(self, ends: EarlyStop, now: float) -> None:
         """Whether it is to be ended early."""
@@ -440,7 +445,7 @@ class _Supervision:
         self._look()
         if self._end is not None:
             return  # it was quicker
-        self._because = why
+        self._because, self._processes = why, AgentProcesses(self._child.pid)
         self._kill_at = _now_ms() + KILL_AFTER_S * 1000
         if self._on_ending is not None:
             self._on_ending(why)
@@ -460,7 +465,7 @@ class _Supervision:
 
     def _read(self, event: int) -> None:
         if self._on_readable is not None:
-            self._on_readable()
+            self._end_for(self._on_readable())
         if not event & self._pollin:  # an error or the far end closed: it would be reported for ever
             self._poll.unregister(self._fd)
 

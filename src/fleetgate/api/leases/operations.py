@@ -10,6 +10,7 @@ from fleetgate.api.bodies import (
     ReleaseAnswer,
     ReleaseBody,
     RenewAnswer,
+    StopAnswer,
     UsageBody,
 )
 from fleetgate.api.errors import conflict
@@ -27,7 +28,7 @@ from fleetgate.gate.library.usage_arguments import REFUSED, UNUSED, with_cost
 from fleetgate.gate.request_ids import ALPHABET, LENGTH
 from fleetgate.gate.serving.client_renewals import StillQueued, WatchConnection
 from fleetgate.present.json.state import reason_json, seconds
-from fleetgate.present.lease_owner import why_not_to_release
+from fleetgate.present.lease_owner import why_not_to_release, why_not_to_stop
 from fleetgate.present.log_time import LogTimes, offset_ms
 from fleetgate.present.name_lookup import entered, find_id
 from fleetgate.present.wall_time import utc
@@ -132,6 +133,24 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
             outcome = event.outcome if isinstance(event, ev.Released) else None
             return ReleaseAnswer(ident, True, outcome, event.held_ms / 1000, body.force, entered(decided.events))
     return ReleaseAnswer(ident, False, None, None, body.force, 0)
+
+
+async def stop(service: Service, given: str, by: str) -> StopAnswer:
+    """Have the agent or job of a lease stopped (rule L6). Harmless when it has ended."""
+    ident = await _find(service, given)
+    if ident is None:
+        return StopAnswer(given, False, False, None)
+    state, _ = await service.look()
+    lease = state.leases.get(ident)
+    if lease is None:
+        return StopAnswer(ident, False, False, None)
+    if why_not := why_not_to_stop(lease):
+        raise conflict(why_not)
+    if lease.ticket.job:
+        await service.jobs.do(lambda jobs: jobs.cancel(ident, by))
+        return StopAnswer(ident, True, True, by)
+    await service.change(cmd.Stop(ident, by))
+    return StopAnswer(ident, True, False, lease.stop_by or by)
 
 
 async def _usage(service: Service, ident: str, outcome: str, told: UsageBody | None) -> Usage | None:

@@ -8,7 +8,15 @@ from typing import Any
 from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 
-from fleetgate.api.bodies import AcquireBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
+from fleetgate.api.bodies import (
+    AcquireBody,
+    DeferredAnswer,
+    LeaseAnswer,
+    ReleaseAnswer,
+    ReleaseBody,
+    RenewAnswer,
+    StopAnswer,
+)
 from fleetgate.api.http.client import client_of, on_disconnect
 from fleetgate.api.leases import operations
 from fleetgate.api.service import Service
@@ -41,3 +49,12 @@ async def release(
     service: Service, request: Request[Any, Any, Any], ident: str, data: ReleaseBody | None = None
 ) -> ReleaseAnswer:
     return await operations.release(service, ident, data or ReleaseBody(), client_of(request))
+
+
+@post(
+    "/v1/leases/{ident:str}/stop",
+    summary="Stop the agent or job of a lease: TERM, and KILL 10 s later",
+    status_code=202,
+)
+async def stop(service: Service, request: Request[Any, Any, Any], ident: str) -> StopAnswer:
+    return await operations.stop(service, ident, client_of(request))

@@ -27,7 +27,7 @@ from fleetgate.log.protocol import StoreError
 
 _SHARED = (
     "model", "any", "no_wait", "wait", "expires", "priority", "since", "project", "work_class", "batch", "slots",
-    "key", "json", "quiet",
+    "key", "name", "json", "quiet",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from fleetgate.core.views.pool_and_lease_views import LeaseView, lease_views
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.json.state import lease_json
 from fleetgate.present.log_time import LogTimes
+from fleetgate.present.request_text import label
 from fleetgate.present.text import span, spent_cells
 
 _COLUMNS = (
@@ -32,6 +33,7 @@ _COLUMNS = (
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
     """List every lease, the oldest first. PID is that of the agent, or of `fleetgate run` until the agent has started.
+    The name of `run --name` precedes the command.
 
     \b
     fleetgate ps
@@ -83,12 +85,14 @@ def _row(view: LeaseView) -> list[str | Cell]:
         lease.ticket.client if lease.ticket.renew_ms else process_identity.host_of(lease.lives_with),
         class_shown(lease.ticket.spec.work_class),
         Cell(state, "red" if state == "gone" else "yellow"),
-        lease.ticket.command,
+        label(lease),
     ]
 
 
 def lease_state(lease: Lease) -> str:
-    """The unusual state of a lease: gone or unclaimed; "" otherwise."""
+    """The unusual state of a lease: gone, stopping or unclaimed; "" otherwise."""
     if process_identity.is_gone(lease.lives_with):
         return "gone"
+    if lease.stop_by:
+        return "stopping"
     return "" if lease.claimed else "unclaimed"

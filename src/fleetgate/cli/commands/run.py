@@ -31,12 +31,13 @@ from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import StoreError
 from fleetgate.present.json.usage import usage_json
 from fleetgate.present.request_fields import current_folder
+from fleetgate.present.text import author
 from fleetgate.runner.child import CannotRun, Child, tappable
 from fleetgate.runner.launch import environment_for, in_sandbox
-from fleetgate.runner.placeholders import filled_in
-from fleetgate.runner.supervisor import ProcessEnd, supervise
+from fleetgate.runner.supervisor import STOPPED, ProcessEnd, supervise
 from fleetgate.runner.terminal_foreground import has_terminal
 from fleetgate.signals.agents import with_model
+from fleetgate.signals.agents.placeholders import filled_in
 from fleetgate.signals.redaction import shown_command
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.5  # how often to check that the lease still exists; see gate/replica/lost_log_recovery.py
 _MORE_CANDIDATES = 2  # how often a refused agent is started again with the next candidate
+_STOPPED_CODE = 143  # as after SIGTERM, whether the agent needed SIGKILL or left by itself
 _STOPPED = {
     "no_record": "it printed nothing that Fleetgate recognizes within 3m of its start",
     "silent": "it printed nothing for too long",
@@ -91,9 +93,10 @@ def _run(options: RunOptions, status: Status) -> int:
     while result.lease is not None:
         gate, lease = result.gate, result.lease
         status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=result.waited_s)
-        ended = _under_lease(gate, options, environment, lease, fresh, proxying, request.outage())
+        ended = _under_lease(result, options, environment, fresh, proxying, request.outage())
         if ended is not None:
             end, watch = ended
+            result.close()
             result.gate = gate = watch.gate
             if watch.stale_session and not fresh:
                 fresh = True
@@ -156,13 +159,17 @@ def _finished(
     if end.overstayed:
         limit = format_duration(lease.ends_at - lease.granted_at)
         say(f"stopped the agent after {limit}, the maximum hold time of its pool")
-    elif watch.stopped_by and end.ended_because:
-        say(f'stopped the agent: budget {watch.stopped_by} is used up (when_empty = "stop")')
+    elif watch.stop.budget and end.ended_because:
+        say(f'stopped the agent: budget {watch.stop.budget} is used up (when_empty = "stop")')
+    elif end.ended_because == STOPPED:
+        say(f"stopped by {author(watch.stop.by)}")
     elif end.ended_because in _STOPPED:
         say(f"stopped the agent: {_STOPPED[end.ended_because]}")
     if watch.spent_text and not options.quiet and (told or end.ended_because or os.isatty(2)):
         say(watch.spent_text)
-    if end.ended_because or (watch.limited and not end.interrupted and not options.shim):
+    if end.ended_because == STOPPED:
+        code = code if watch.facts.get("kind") == "ok" else _STOPPED_CODE
+    elif end.ended_because or (watch.limited and not end.interrupted and not options.shim):
         code = exit_codes.DEFERRED
     elif end.interrupted and not code and (watch.interrupted or watch.limited):
         code = 128 + end.interrupted
@@ -209,10 +216,9 @@ def _patience_s(options: RunOptions, configured_ms: int) -> float:
 
 
 def _under_lease(
-    gate: SlotGate,
+    result: AcquireResult,
     options: RunOptions,
     environment: Environment,
-    lease: Lease,
     fresh: bool,
     proxying: ProxyEnvironment | None,
     outage: Outage,
@@ -222,6 +228,8 @@ def _under_lease(
     The child waits until its pid is committed with the lease: if this process is killed at any moment, a running child
     keeps its slot and a dead one gives it up.
     """
+    gate, lease, mailbox = result.gate, result.lease, result.mailbox
+    assert lease is not None
     child = session = None
     try:
         command = filled_in(options.command, lease.model)
@@ -280,8 +288,14 @@ def _under_lease(
         proxied=proxying is not None,
         stops=not options.shim,
     )
+
+    def on_message() -> str:
+        return watch.look_for_stop(told=True) if mailbox is not None and mailbox.drain() else ""
+
     end = supervise(
         child,
+        fd=None if mailbox is None else mailbox.fileno(),
+        on_readable=on_message,
         ends_in_s=(lease.ends_at - gate.now()) / 1000 if lease.ends_at else None,
         every_s=min(_LOOK_S, BEAT_S, silence_s / 4),
         on_tick=watch.tick,

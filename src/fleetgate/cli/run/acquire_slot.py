@@ -37,12 +37,13 @@ from fleetgate.present.request_fields import (
     candidates,
     current_folder,
     project_name,
+    request_name,
     session_key,
     unchanged,
     wanted,
     work_class,
 )
-from fleetgate.present.text import printable_json
+from fleetgate.present.text import author, printable_json
 from fleetgate.present.wall_time import local_and_utc, parse_since_ms, utc
 from fleetgate.signals.redaction import readable, shown_command
 
@@ -70,6 +71,7 @@ class Request(msgspec.Struct):
     wait_s: float | None  # None: no limit; 0: does not wait
     key: str
     role: str
+    name: str
     command: str
     quiet: bool
     work_class: str = NORMAL
@@ -121,6 +123,7 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         wait_s=0.0 if options.no_wait else seconds("--wait", options.wait),
         key=readable(options.key),
         role=readable(options.role),
+        name=request_name(options.name),
         command=_shown(options),
         quiet=options.quiet,
         session=session_key(options.session, "--session "),
@@ -166,6 +169,7 @@ class AcquireResult:
         self.refusal: Reason | None = None
         self.signal = 0
         self.view: TicketView | None = None
+        self.mailbox: wakeup_mailbox.Mailbox | None = None  # of a run: open while its agent is running
         self.gate = gate
         self._request = request
         self.began = monotonic() if began is None else began
@@ -181,7 +185,13 @@ class AcquireResult:
 
     def again(self) -> AcquireResult:
         """Request again, with the age of the first request."""
+        self.close()
         return acquire_slot(self.gate, self._request, self.began)
+
+    def close(self) -> None:
+        """No more messages for this process."""
+        if self.mailbox is not None:
+            self.mailbox.close()
 
     def reason_json(self, reason: Reason) -> dict[str, object]:
         until = None if reason.until is None else utc(reason.until + self.gate.wall_offset_ms())
@@ -235,7 +245,7 @@ def acquire_slot(gate: SlotGate, request: Request, began: float | None = None) -
         hindrance = nested_run.hindrance(open_gate(gate.loaded), request)
         if hindrance is not None:
             return result.finish(hindrance)
-    mailbox = _mailbox(gate) if request.wait_s != 0 else None
+    mailbox = _mailbox(gate) if request.wait_s != 0 or not request.bound else None
     gate.address = mailbox.address if mailbox is not None else ""
     command = _acquire(gate, request, began)
     with LeaveOnSignal(gate) as signals:
@@ -251,7 +261,9 @@ def acquire_slot(gate: SlotGate, request: Request, began: float | None = None) -
             _leave(result.gate, command.id)
             return result.finish(Interrupted(signals.caught))
         finally:
-            if mailbox is not None:
+            if result.lease is not None and not request.bound:
+                result.mailbox = mailbox  # `fleetgate stop` reaches the run through it
+            elif mailbox is not None:
                 mailbox.close()
 
 
@@ -331,6 +343,7 @@ def _acquire(gate: SlotGate, request: Request, began: float | None) -> cmd.Acqui
         command=request.command,
         key=request.key,
         role=request.role,
+        name=request.name,
         bound=request.bound,
         session=request.session,
     )
@@ -414,7 +427,7 @@ def _cancelled_by(gate: SlotGate, ident: str) -> str:
         reader.close()
     except FleetgateError:
         return ""
-    return found[-1].partition(" pid ")[0] if found else ""
+    return author(found[-1]) if found else ""
 
 
 def bound_process(text: str) -> str:

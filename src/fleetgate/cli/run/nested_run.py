@@ -18,6 +18,7 @@ from fleetgate.core.state.state import State
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.slots.slot_gate import with_own_host_cap
+from fleetgate.present.request_text import label
 
 VARIABLE = "FLEETGATE_LEASE"
 _LOOK_S = 0.1
@@ -37,7 +38,7 @@ def hindrance(gate: DirectGate, request: Request) -> Reason | None:
     of_host = pool.startswith("host:")
     other = "start the outer run with --supervisor" if of_host else f"raise the cap of {pool}"
     text = (
-        f"the enclosing run {lease.id} ({lease.ticket.command or 'a process'}) holds the slot of {pool} that this one "
+        f"the enclosing run {lease.id} ({label(lease) or 'a process'}) holds the slot of {pool} that this one "
         f"needs, and waits for it: {other}, or use --share-slot here to run in that slot"
     )
     return Reason("nested", text, pool, [pool], model=spec.models[0] if spec.models else "")

@@ -37,6 +37,7 @@ OPTIONS = (
     Option(("--slots",), "slots", "Slots to take in every pool (default 1).", "N"),
     Option(("--key",), "key", "Idempotency key: exit 75 if a run with this key is waiting or running.", "KEY"),
     Option(("--session",), "session", "Resume the agent session of the last run with this key.", "KEY"),
+    Option(("--name",), "name", "What to call this run in listings, and for `fleetgate stop NAME`.", "NAME"),
     Option(("--role",), "role", "What this agent is for; kept in the history.", "NAME"),
     Option(
         ("--classify",), "classify", "Agent whose output this is, if not detected: claude, codex, …, none.", "AGENT"
@@ -87,6 +88,7 @@ class RunOptions(Struct):
     key: str = ""
     session: str = ""
     role: str = ""
+    name: str = ""
     classify: str = ""
     silence: str = ""
     patience: str = ""

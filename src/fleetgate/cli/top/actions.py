@@ -1,7 +1,8 @@
 """The actions of the keys of `fleetgate top`. Each returns a sentence that says what was done.
 
-They give the same commands as `fleetgate cancel`, `bump`, `pause`, `resume`, `cap set` and `backoff clear`. The screen
-may be a second old, so each action reads the state again. It waits for the lock only briefly: the screen stands still.
+They give the same commands as `fleetgate cancel`, `stop`, `bump`, `pause`, `resume`, `cap set` and `backoff clear`. The
+screen may be a second old, so each action reads the state again. It waits for the lock only briefly: the screen stands
+still.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.pools.backoff import Backoff
-from fleetgate.core.views.pool_and_lease_views import PoolView, TicketView, pool_views, ticket_view
+from fleetgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView, pool_views, ticket_view
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.protocol import StoreError
+from fleetgate.present.lease_owner import why_not_to_stop
 from fleetgate.present.name_lookup import whose
 from fleetgate.present.text import place as at
 
@@ -28,6 +30,8 @@ def perform(gate: DirectGate, wish: Wish) -> str:
     item = wish.item
     if isinstance(item, TicketView):
         return _cancel(gate, item) if wish.what == "cancel" else _bump(gate, item)
+    if isinstance(item, LeaseView):
+        return _stop(gate, item)
     if isinstance(item, Backoff):
         return _clear(gate, item)
     view = _now(gate, item)
@@ -57,7 +61,7 @@ def _cancel(gate: DirectGate, view: TicketView) -> str:
     state = gate.replica.catch_up()
     lease = state.leases.get(ident)
     if lease is not None and lease.claimed:
-        raise BadRequest(f"{ident} has started in the meantime: fleetgate release {ident} --force frees its slot")
+        raise BadRequest(f"{ident} has started in the meantime: fleetgate stop {ident} stops it")
     if lease is None and ident not in state.tickets:
         raise NotFound(f"{ident} has left the queue in the meantime")
     events = _decide(gate, cmd.Cancel(ident, whoami(gate.host)), durable=False)
@@ -72,6 +76,21 @@ def _bump(gate: DirectGate, view: TicketView) -> str:
     after = ticket_view(gate.state, ident, gate.now())
     place = "started" if after is None else f"is now at position {at(after.position, after.of, after.pool)}"
     return f"{ident} {place}: {whose(view.ticket)}"
+
+
+# Leases.
+
+
+def _stop(gate: DirectGate, view: LeaseView) -> str:
+    """Its runner ends it; if that cannot, the loop of `top` does (cli/top/loop.py)."""
+    ident = view.lease.id
+    lease = gate.replica.catch_up().leases.get(ident)
+    if lease is None:
+        raise NotFound(f"{ident} has ended in the meantime")
+    if why_not := why_not_to_stop(lease):
+        raise BadRequest(why_not)
+    _decide(gate, cmd.Stop(ident, whoami(gate.host)))
+    return f"stopping {ident}: {whose(lease)}"
 
 
 # Pools.

@@ -18,7 +18,7 @@ from fleetgate.cli.top.trend import BUCKET_MS, Trend, spark
 from fleetgate.present.text import printable
 
 _GUTTER = "  "
-_KEYS = ("p:pause +/-:cap r:restore ", "c:cancel b:bump ", "", "x:clear ")  # of each pane
+_KEYS = ("p:pause +/-:cap r:restore ", "c:cancel b:bump ", "s:stop ", "x:clear ")  # of each pane
 _KEYS_OF_ALL = "Tab:pane /:filter ?:help q:quit"
 _HELP = (
     ("q, Ctrl-C", "quit"),
@@ -26,6 +26,7 @@ _HELP = (
     ("up/k, down/j", "select; PageUp, PageDown, Home/g, End/G"),
     ("/", "filter by text; Enter keeps the filter, Esc removes it"),
     ("c", "QUEUE: cancel the ticket (asks first)"),
+    ("s", "RUNNING: stop the agent or job: TERM, KILL 10s later (asks first)"),
     ("b", "QUEUE: move the ticket to the front"),
     ("p", "POOLS: pause the pool, or resume it"),
     ("+  -", "POOLS: raise or lower the limit in force by one; sets the cap"),

@@ -92,6 +92,7 @@ class Live:
             self._state = current(self._gate, warn=self._note)
         else:
             self._state = self._gate.replica.catch_up()
+        self._gate.orphan_stops.step(self._state.leases.values())
         seq = self._state.seq
         if seq != self._seq:
             self._changed = True

@@ -15,6 +15,7 @@ from fleetgate.cli.top.snapshot import GateView
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView
 from fleetgate.gate.liveness import process_identity
+from fleetgate.present.request_text import label
 from fleetgate.present.text import printable, span, spans
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ class Tickets(Pane[TicketView]):
         pools = " ".join(item.reason.pools)
         return (
             f"{ticket.id} {models_shown(ticket.spec.models)} {item.reason.code} {item.reason.pool} {pools} "
-            f"{ticket.spec.project} {ticket.command} {_who(ticket.holder, '')}"
+            f"{ticket.spec.project} {label(ticket)} {_who(ticket.holder, '')}"
         )
 
     def row(self, item: TicketView, shot: GateView, bar: int) -> Row:
@@ -139,18 +140,18 @@ class Tickets(Pane[TicketView]):
             span(shot.moments.now - ticket.since),
             f"in {spans(*item.estimate_ms)}" if item.estimate_ms is not None else "-",
             "" if ticket.spec.project == "default" else ticket.spec.project,
-            ticket.command,
+            label(ticket),
             _who(ticket.holder, shot.host),
         ]
 
     def detail(self, item: TicketView, shot: GateView) -> list[str]:
         ticket = item.ticket
         if process_identity.is_gone(ticket.holder):
-            return [f"{ticket.id}: its process has ended; the next request drops it from the queue", ticket.command]
+            return [f"{ticket.id}: its process has ended; the next request drops it from the queue", label(ticket)]
         who = f"process {pid_shown(ticket.holder)} on {process_identity.host_of(ticket.holder)}"
         return [
             f"{item.reason.code}: {item.reason.text}",
-            f"{ticket.id}, {ticket.spec.project}, {who}: {ticket.command}",
+            f"{ticket.id}, {ticket.spec.project}, {who}: {label(ticket)}",
         ]
 
 
@@ -177,7 +178,7 @@ class Leases(Pane[LeaseView]):
     def words(self, item: LeaseView) -> str:
         ticket = item.lease.ticket
         return (
-            f"{item.lease.id} {item.lease.model} {' '.join(item.pools)} {ticket.spec.project} {ticket.command} "
+            f"{item.lease.id} {item.lease.model} {' '.join(item.pools)} {ticket.spec.project} {label(item.lease)} "
             f"{_who(item.lease.lives_with, '')}"
         )
 
@@ -193,7 +194,7 @@ class Leases(Pane[LeaseView]):
             _who(lease.lives_with, shot.host),
             Cell(state, "red" if state == "gone" else "yellow"),
             "" if spec.project == "default" else spec.project,
-            lease.ticket.command,
+            label(lease),
         ]
 
     def detail(self, item: LeaseView, shot: GateView) -> list[str]:
@@ -202,8 +203,10 @@ class Leases(Pane[LeaseView]):
         waited = f", waited {span(lease.waited_ms)}" if lease.waited_ms >= 1000 else ""
         said = [
             f"{lease.id}, {lease.ticket.spec.project}, {who}, in {', '.join(item.pools) or 'no pool'}{waited}",
-            lease.ticket.command,
+            label(lease),
         ]
+        if lease.stop_by:
+            said.append(f"being stopped, requested by {lease.stop_by}")
         if lease_state(lease) == "gone":
             said[0] = f"{lease.id}: its process has ended; the next request takes the slot back"
         return said

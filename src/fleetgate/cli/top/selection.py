@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fleetgate.cli.top.panes import BACKOFFS, LEASES, PANES, POOLS, TICKETS
 from fleetgate.cli.top.snapshot import GateView
+from fleetgate.present.request_text import label
 from fleetgate.present.text import printable
 
 QUIT = "quit"
@@ -18,6 +19,7 @@ QUIT = "quit"
 # Key -> what is wished, the pane that it is about, and what to say elsewhere.
 _WISHES = {
     "c": ("cancel", TICKETS, "c cancels a ticket: select one in QUEUE (Tab)"),
+    "s": ("stop", LEASES, "s stops an agent: select one in RUNNING (Tab)"),
     "b": ("bump", TICKETS, "b moves a ticket to the front: select one in QUEUE (Tab)"),
     "p": ("pause", POOLS, "p pauses or resumes a pool: select one in POOLS (Tab)"),
     "+": ("raise", POOLS, "+ raises the cap of a pool: select one in POOLS (Tab)"),
@@ -144,14 +146,15 @@ class Ui:
         item = self.selected(shot)
         if self.focus != pane or item is None:
             if what == "cancel" and self.focus == LEASES and item is not None:
-                elsewhere = f"it has a slot and is not waiting: fleetgate release {item.lease.id} --force frees it"
+                elsewhere = "it has a slot and is not waiting: s stops it"
             self.say(elsewhere, failed=True)
             return None
-        if what != "cancel":
+        if what not in ("cancel", "stop"):
             return Wish(what, item)
         self.question = Wish(what, item)
-        ticket = item.ticket
-        self.say(f"cancel {ticket.id}{f' ({ticket.command[:40]})' if ticket.command else ''}? y/n")
+        request = item.lease if what == "stop" else item.ticket
+        text = label(request)
+        self.say(f"{what} {request.id}{f' ({text[:40]})' if text else ''}? y/n")
         return None
 
     def _answer(self, key: str) -> Wish | None:
@@ -159,7 +162,7 @@ class Ui:
         if key in ("y", "Y"):
             self.message = ""
             return wish
-        self.say("nothing was cancelled")
+        self.say("nothing was changed")
         return None
 
     def _type(self, key: str) -> None:

@@ -120,4 +120,5 @@ def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ti
         body_bytes,
         command.run,
         0 if size is None else min(max(size.max_tokens, 0), MOST_TOKENS),
+        command.name,
     )

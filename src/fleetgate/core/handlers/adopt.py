@@ -78,6 +78,7 @@ class AdoptHandler:
             session=old.session,
             bound=old.bound,
             client=old.client,
+            name=old.name,
         )
         if old.job:
             ticket = replace(ticket, expires_at=old.expires_at)

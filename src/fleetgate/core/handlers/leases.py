@@ -112,6 +112,7 @@ class LeaseHandler:
                 usage,
                 total,
                 ticket.run,
+                ticket.name,
             )
         )
 
@@ -144,6 +145,16 @@ class LeaseHandler:
             raise BadRequest(f"cause {shown(command.cause)}: valid are forced and unrenewed")
         self.take_back(lease, command.cause, now, command.by)
 
+    def stop(self, command: cmd.Stop, now: int) -> None:
+        """Recorded once: the first to request it is named."""
+        lease = self._state.leases.get(command.id)
+        if lease is None:
+            raise NotFound(f"no lease {shown(command.id)}: see `fleetgate ps`")
+        if lease.ticket.renew_ms:
+            raise BadRequest(f"{command.id} belongs to an HTTP client, which no gate can stop")
+        if not lease.stop_by:
+            self._record(ev.StopRequested(command.id, command.by))
+
     def take_back(self, lease: Lease, cause: str, now: int, by: str = "", silent: str = "") -> None:
         ticket = lease.ticket
         spec = ticket.spec
@@ -163,6 +174,7 @@ class LeaseHandler:
                 usage,
                 lease.spent,
                 ticket.run,
+                ticket.name,
             )
         )
 
@@ -182,7 +194,8 @@ class LeaseHandler:
                     self._record(ev.Returned(lease.id))  # it never ran
                 else:
                     whose = lease.lives_with or lease.ticket.holder
-                    self.take_back(lease, "lost", now, silent=whose.partition("|")[0] if whose in silent else "")
+                    host = whose.partition("|")[0] if whose in silent else ""
+                    self.take_back(lease, "lost", now, lease.stop_by, host)
         for pool in state.gates:
             if pool.usage_gate.asked_by in gone:
                 self._usage_answers.answered(pool, None, WITHDRAWN, now)

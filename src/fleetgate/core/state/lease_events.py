@@ -49,6 +49,9 @@ class LeaseEvents:
         if event.child:
             lease.child = event.child
 
+    def stop_requested(self, event: ev.StopRequested, at: int) -> None:
+        self._state.leases[event.id].stop_by = event.by
+
     def renewed(self, event: ev.Renewed, at: int) -> None:
         state = self._state
         lease = state.leases.get(event.id)

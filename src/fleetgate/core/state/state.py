@@ -115,6 +115,7 @@ class State:
             ev.Settled: budgets.settled,
             ev.HourClosed: budgets.hour_closed,
             ev.Reclaimed: leases.lease_ended,
+            ev.StopRequested: leases.stop_requested,
             ev.Cancelled: self._ticket_gone,
             ev.Expired: self._ticket_gone,
             ev.Dropped: self._ticket_gone,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.liveness.orphan_stops import OrphanStops
 from fleetgate.gate.observation import commands_first
 from fleetgate.gate.replica.replica import maintain_for
 from fleetgate.log.host_beats import BEAT_S
@@ -26,6 +27,7 @@ class BackgroundTasks:
 
     def __init__(self, core: GateCore) -> None:
         self._core = core
+        self._orphan_stops = OrphanStops()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[None]]:
         """Start all of them."""
@@ -57,7 +59,10 @@ class BackgroundTasks:
             self.run_checks()
 
     def run_checks(self) -> None:
-        """Read what others decided; reclaim from dead processes, count foreign agents, act on overdue deadlines."""
+        """Read what others decided; reclaim from dead processes, count foreign agents, act on overdue deadlines.
+
+        And end agents that are to be stopped and have no runner.
+        """
         core = self._core
         if core.commits.busy or core.closed:
             return
@@ -70,6 +75,7 @@ class BackgroundTasks:
                 lambda: core.replica.state, core.host, news=news, observer=core.observer, beats=core.beats
             ):
                 core.commits.put(command)
+            self._orphan_stops.step(core.replica.state.leases.values())
             due = core.replica.due
             if core.requests.has_failed_releases or (due is not None and core.log.now() - due > _OVERDUE_MS):
                 core.commits.put(cmd.Tick())

@@ -198,6 +198,7 @@ class Node:
             answer.has_calls = has_open_calls(state, call.lease)
             answer.has_stops = has_stopping_budget(state, call.lease)
             answer.stopping = budgets_stopping(state, call.lease, self._core.now())
+            answer.stop_by = lease.stop_by if lease is not None else ""
             answer.other = lease is not None and has_other_candidate(state, lease)
         if call.model:
             answer.until = backed_off_until(state, call.model)
@@ -260,7 +261,7 @@ class Node:
         self._ours = {}
         for lease in leases:
             self._note(lease)
-        unclaimed = [lease.ticket for lease in leases if not lease.claimed]
+        held = [lease.ticket for lease in leases]
         here = [
             ids
             for process, ids in state.ticket_index.processes.items()
@@ -269,7 +270,7 @@ class Node:
         waiting = [state.tickets[ident] for ids in here for ident in ids]
         local = [
             ticket
-            for ticket in (*waiting, *unclaimed)
+            for ticket in (*waiting, *held)
             if ticket.wake and process_identity.site_of(ticket.holder) == self.site
         ]
         addresses = [ticket.wake for ticket in local] + mailbox.worker_processes(self._core.folder)

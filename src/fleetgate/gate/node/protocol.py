@@ -122,6 +122,7 @@ class Answer(Struct, omit_defaults=True):
     has_calls: bool = False
     has_stops: bool = False  # whether one of its budgets stops agents when it is used up
     stopping: str = ""  # such a budget that is used up
+    stop_by: str = ""  # the user who wants its agent stopped
     questions: list[tuple[str, str, str]] = []  # kind, pool, account
     busy: bool = False
     silent_ms: int = 0

@@ -290,6 +290,10 @@ class Replica:
                     wakes.append(Wake(ticket.wake, b"granted", ticket.holder))
             elif isinstance(event, ev.Cancelled | ev.Expired) and event.wake and event.wake != self.address:
                 wakes.append(Wake(event.wake, b"left", event.holder))
+            elif isinstance(event, ev.StopRequested):
+                held = engine.state.leases.get(event.id)
+                if held is not None and held.ticket.wake:
+                    wakes.append(Wake(held.ticket.wake, b"stop", held.ticket.holder))
         if due_soon:
             first = engine.first_to_act()
             if first is not None and first.wake and first.wake != self.address:

@@ -34,7 +34,11 @@ def rows_for(events: Sequence[ev.Event], address: str, state: State, now: int) -
             if not event.claimed:  # type: ignore[union-attr]
                 rows.append(SideWrite(TICKET_NEWS, event.id, b"granted"))  # type: ignore[union-attr]
         elif kind is ev.Claimed or kind is ev.Returned:
-            rows.append(SideWrite(TICKET_NEWS, event.id, None))  # type: ignore[union-attr]
+            lease = state.leases.get(event.id)  # type: ignore[union-attr]
+            news = b"stop" if lease is not None and lease.stop_by else None
+            rows.append(SideWrite(TICKET_NEWS, event.id, news))  # type: ignore[union-attr]
+        elif kind is ev.StopRequested:
+            rows.append(SideWrite(TICKET_NEWS, event.id, b"stop"))  # type: ignore[union-attr]
         elif getattr(event, "job", False):
             if kind is not ev.Released:
                 rows.append(SideWrite(JOB_ENDS, event.id, _encode(event)))  # type: ignore[union-attr]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic, sleep, time_ns
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -35,6 +36,7 @@ from fleetgate.gate.slots.base_gate import BaseSlotGate
 from fleetgate.gate.slots.slot_gate import (
     UNUSED,
     QueuedTicket,
+    StopRequest,
     TicketWait,
     load_file,
     unapplied_caps,
@@ -43,6 +45,9 @@ from fleetgate.gate.slots.slot_gate import (
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.gate.wakeup.other_hosts import Wake
 from fleetgate.log.protocol import Log, LogReplaced, StoreMoved
+
+if TYPE_CHECKING:
+    from fleetgate.gate.liveness.orphan_stops import OrphanStops
 
 _OVERDUE_MS = 300
 _SOON_S = 0.5  # how long to try for the lock if the work is not worth a longer wait
@@ -62,6 +67,7 @@ class DirectGate(BaseSlotGate):
         self.beats = HostBeats(log, folder)
         mark = process_identity.site_mark(self.beats.site)  # processes in another container see other processes
         self.turns = Turns(f"{folder}/looked.{mark}" if folder else "")
+        self._orphan_stops: OrphanStops | None = None
         self._unreachable: list[str] = []
         self._upkeep_at = 0.0
         self._news: bytes | None = None  # about the lease of the agent that is running
@@ -235,13 +241,23 @@ class DirectGate(BaseSlotGate):
             self.decide([])
 
     def run_checks(self) -> None:
-        """The work of one waiting process every second (`turns`): beat, and observe what has changed."""
+        """The work of one waiting process every second (`turns`): beat, observe what has changed, stop orphans."""
         self.beats.beat_if_due(self.replica.catch_up())
         commands = self.observations()
         if commands:
             self.decide(commands)
+        self.orphan_stops.step(self.state.leases.values())
         self.questions.ask_if_due()
         self.replica.announce_due()
+
+    @property
+    def orphan_stops(self) -> OrphanStops:
+        """What ends agents of this host that have no runner; made when it is needed first."""
+        if self._orphan_stops is None:
+            from fleetgate.gate.liveness.orphan_stops import OrphanStops
+
+            self._orphan_stops = OrphanStops()
+        return self._orphan_stops
 
     def _questions(self) -> list[Wanted]:
         return [(pool.kind, pool.id, pool.account) for pool in self.replica.engine.questions(self.now())]
@@ -297,13 +313,18 @@ class DirectGate(BaseSlotGate):
             self._upkeep_at = monotonic() + _UPKEEP_S
             self.maintain()
 
-    def stopping_budget(self, lease: Lease) -> str:
-        if self._news != b"stop":
-            return ""
+    def stop_request(self, lease: Lease, *, told: bool = False) -> StopRequest | None:
+        if self._news != b"stop" and not told:
+            return None
         try:
-            return budgets_stopping(self.replica.catch_up(), lease.id, self.now())
+            state = self.replica.catch_up()
+            held = state.leases.get(lease.id)
+            if held is not None and held.stop_by:
+                return StopRequest(by=held.stop_by)
+            budget = budgets_stopping(state, lease.id, self.now())
         except (FleetgateError, LogReplaced, OSError):
-            return ""  # the next time
+            return None  # the next time
+        return StopRequest(budget=budget) if budget else None
 
     def silent_ms(self) -> int:
         return self.beats.silent_ms() if self.log.is_shared else 0

@@ -18,7 +18,7 @@ from fleetgate.core.entities import Lease, Reason, Ticket
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.slots.base_gate import BaseSlotGate
-from fleetgate.gate.slots.slot_gate import Left, QueuedTicket, SlotGate, TicketWait
+from fleetgate.gate.slots.slot_gate import Left, QueuedTicket, SlotGate, StopRequest, TicketWait
 from fleetgate.log.clock import wall_ms
 from fleetgate.log.protocol import SideWrite, StoreError
 
@@ -68,6 +68,8 @@ class FailOpenGate(BaseSlotGate):
             key=command.key,
             role=command.role,
             session=command.session,
+            name=command.name,
+            wake=command.wake,
         )
         model = command.spec.models[0] if command.spec.models else ""
         self._lease = Lease(ticket, model, granted_at=now, granted_seq=0)
@@ -123,8 +125,8 @@ class FailOpenGate(BaseSlotGate):
             self._trying = Thread(target=self._report, args=(lease,), daemon=True)
             self._trying.start()
 
-    def stopping_budget(self, lease: Lease) -> str:
-        return "" if self._gate is None else self._gate.stopping_budget(lease)
+    def stop_request(self, lease: Lease, *, told: bool = False) -> StopRequest | None:
+        return None if self._gate is None else self._gate.stop_request(lease, told=told)
 
     def silent_ms(self) -> int:
         """0 without a store: a run that started without one is not stopped for lack of one."""

@@ -26,6 +26,7 @@ from fleetgate.gate.slots.slot_gate import (
     Left,
     QueuedTicket,
     SlotGate,
+    StopRequest,
     TicketWait,
     load_file,
     with_own_host_cap,
@@ -326,21 +327,23 @@ class NodeGate(BaseSlotGate):
         except (FleetgateError, OSError):
             return  # the next time
 
-    def stopping_budget(self, lease: Lease) -> str:
+    def stop_request(self, lease: Lease, *, told: bool = False) -> StopRequest | None:
         """By what the node knows. It is asked often only where one of the lease's budgets stops agents."""
         if self.direct is not None:
-            return self.direct.stopping_budget(lease)
-        if monotonic() < self._next_stop_look:
-            return ""
+            return self.direct.stop_request(lease, told=told)
+        if monotonic() < self._next_stop_look and not told:
+            return None
         self._next_stop_look = monotonic() + _SLOW_LOOK_S
         try:
             answer = self._link.ask(protocol.About(lease=lease.id), _HEAR_S)
         except NodeGone:
-            return ""
+            return None
         self._link.close()
         if answer.has_stops:
             self._next_stop_look = monotonic() + _TICK_S
-        return answer.stopping
+        if answer.stop_by or answer.stopping:
+            return StopRequest(answer.stop_by, "" if answer.stop_by else answer.stopping)
+        return None
 
     def silent_ms(self) -> int:
         """What the node says; without an answer, what follows from its last one."""

@@ -43,6 +43,13 @@ def why_left(told: bytes | None) -> str:
     return told.decode() if told in (b"expired", b"cancelled") else "lost"
 
 
+class StopRequest(NamedTuple):
+    """Why a running agent is to be stopped: a user requested it (rule L6), or a budget is used up (rule V7)."""
+
+    by: str = ""
+    budget: str = ""
+
+
 class QueuedTicket(NamedTuple):
     """A ticket of this process, how the process is woken, and its callbacks for news and problems of the store."""
 
@@ -138,8 +145,8 @@ class SlotGate(Protocol):
         Raises nothing but StoreMoved.
         """
 
-    def stopping_budget(self, lease: Lease) -> str:
-        """The used-up budget for which the lease's agent is to be stopped (rule V7); "": none. As of the last tick."""
+    def stop_request(self, lease: Lease, *, told: bool = False) -> StopRequest | None:
+        """Why the lease's agent is to be stopped, if it is. As of the last tick; `told`: as of now."""
 
     def silent_ms(self) -> int:
         """How long this host has been silent for a shared store; 0 if the store is not shared."""

@@ -15,7 +15,7 @@ from fleetgate.gate.liveness import process_identity
 
 ALL = "*"  # a notice may have been missed: every process looks
 _LONGEST = 7000  # PostgreSQL takes 8000 bytes
-_LETTERS = {b"granted": "g", b"left": "l", b"due": "d", b"ask": "a"}
+_LETTERS = {b"granted": "g", b"left": "l", b"due": "d", b"ask": "a", b"stop": "s"}
 _MESSAGES = {letter: message for message, letter in _LETTERS.items()}
 
 

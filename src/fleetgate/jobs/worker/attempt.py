@@ -26,22 +26,22 @@ from fleetgate.gate.providers.credentials import HeldCredential
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.gate.slots.slot_gate import UNUSED
-from fleetgate.jobs import job_record, job_store, state_machine
+from fleetgate.gate.slots.slot_gate import UNUSED, StopRequest
+from fleetgate.jobs import job_record, state_machine
 from fleetgate.jobs.job_owner import Owners
-from fleetgate.jobs.job_record import WISHES, Job, JobSpec
+from fleetgate.jobs.job_record import Job, JobSpec
 from fleetgate.jobs.output_files import OutputWriter
-from fleetgate.jobs.retry_policy import BUDGET, HAND_BACK, AttemptEnd, verdict
+from fleetgate.jobs.retry_policy import BUDGET, CANCEL, HAND_BACK, AttemptEnd, verdict
 from fleetgate.jobs.sealed_files import OwnerUnproven, unseal
 from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError
 from fleetgate.runner.agent_run import SILENCE_S, AgentRun
 from fleetgate.runner.child import CannotRun, Child
 from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.launch import environment_for, in_sandbox
-from fleetgate.runner.placeholders import filled_in
 from fleetgate.runner.session_resume import SessionResume
-from fleetgate.runner.supervisor import ProcessEnd, supervise
+from fleetgate.runner.supervisor import STOPPED, ProcessEnd, supervise
 from fleetgate.signals.agents import agent_for, with_model
+from fleetgate.signals.agents.placeholders import filled_in
 
 TICK_S = 2.0
 TAPS = [(1,), (2,)]
@@ -112,7 +112,6 @@ class Attempt:
     def look_for_wishes(self) -> None:
         """Look whether the job was cancelled, or its slot taken back."""
         try:
-            found = job_store.wish(self._gate.log, self.id)
             self._gate.replica.catch_up()
             if self._gate.replica.reloads != self._reloads:
                 self._say_again()
@@ -121,10 +120,10 @@ class Attempt:
             return
         if lease is None or lease.ticket.holder != self._gate.me:
             self.wish(HAND_BACK)  # nothing is written then: see `settle`
-        if found is not None:
-            self.wish(found.what, found.by)
+        elif lease.stop_by:
+            self.wish(CANCEL, lease.stop_by)
         elif self._watch is not None and (budget := budgets_stopping(self._gate.state, self.id, self._gate.now())):
-            self._watch.stopped_by = budget
+            self._watch.stop = StopRequest(budget=budget)
             self.wish(BUDGET)
 
     def _say_again(self) -> None:
@@ -138,14 +137,14 @@ class Attempt:
         self._gate.decide([cmd.Claim(self.id, self._lease.child, self._gate.me)], side=rows)
         self._reloads = self._gate.replica.reloads
 
-    def run(self, fd: int | None, on_readable: Callable[[], None]) -> None:
+    def run(self, fd: int | None, on_readable: Callable[[], str | None]) -> None:
         """The whole attempt. Requests arrive at `fd`, and `on_readable` reads them. Raises NotOurs."""
         try:
             self._run(fd, on_readable)
         finally:
             self._output.close()
 
-    def _run(self, fd: int | None, on_readable: Callable[[], None]) -> None:
+    def _run(self, fd: int | None, on_readable: Callable[[], str | None]) -> None:
         lease = self._lease
         try:
             spec = self.spec = self._proved_spec()
@@ -286,7 +285,8 @@ class Attempt:
         self._output.write(stream, data)
         watch.feed(stream, data)
 
-    def _tick(self, watch: AgentRun) -> None:
+    def _tick(self, watch: AgentRun) -> str:
+        """Now and then; the wish that the job is to be ended for, also while it is frozen by SIGSTOP."""
         self._ticks += 1
         self.look_for_wishes()
         watch.hold_back_others()
@@ -294,7 +294,8 @@ class Attempt:
         if self._ticks % _UPKEEP_TICKS == 0 or self._gate.settings.on_cutoff == "end":
             why = watch.tick()
             if why:  # cut off from the store: another host runs it again
-                self.wish(BUDGET if why == BUDGET else HAND_BACK)
+                self.wish(BUDGET if why == BUDGET else CANCEL if why == STOPPED else HAND_BACK, watch.stop.by)
+        return self._wishes.wish if self._wishes is not None else ""
 
     def settle(self, release: cmd.Release, ended: AttemptEnd, side: list[SideWrite]) -> None:
         """Release the slot and move the job to its next state, in one transaction."""
@@ -303,14 +304,14 @@ class Attempt:
         job.exit_code, job.signal, job.outcome = ended.exit_code, ended.signal, ended.outcome
         found = verdict(job, ended, random())
         commands = state_machine.follow(self.id, job, found, gate.now())
-        gone = [SideWrite(WISHES, self.id, None), SideWrite(JOB_ENDS, self.id, None)]
+        gone = SideWrite(JOB_ENDS, self.id, None)
 
         def rows(decided: list[Decided]) -> list[SideWrite]:
             released = next((event for event in decided[0].events if isinstance(event, ev.Released)), None)
             if released is None:
                 raise NotOurs
             job_record.add_usage(job, released.total or released.usage)
-            return [*side, *gone, job_record.write(self.id, job)]
+            return [*side, gone, job_record.write(self.id, job)]
 
         gate.decide([release, *commands], durable=True, side=rows)
         lost = f"; {self._output.lost} bytes of output could not be kept" if self._output.lost else ""

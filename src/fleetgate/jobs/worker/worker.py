@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.liveness.process_group import signal_group
 from fleetgate.gate.outage_log import Trouble
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.wakeup import mailbox
@@ -106,7 +107,7 @@ class Worker:
             self._end_with(moved)
         finally:
             if self._aside:
-                _signal_group(self._aside, signal.SIGTERM)
+                signal_group(self._aside, signal.SIGTERM)
             pipe.close()
             for fd in self._life:
                 if fd >= 0:
@@ -245,7 +246,7 @@ class Worker:
                 continue  # whatever the log contains, only a job's own process is ended
             orphans.add(pid)
             told_at = self._termed.setdefault(pid, monotonic())
-            _signal_group(pid, signal.SIGKILL if monotonic() - told_at > _ORPHAN_S else signal.SIGTERM)
+            signal_group(pid, signal.SIGKILL if monotonic() - told_at > _ORPHAN_S else signal.SIGTERM)
         self._termed = {pid: at for pid, at in self._termed.items() if pid in orphans}
 
 
@@ -337,10 +338,3 @@ def _own_files(say: Say | None) -> Say:
 
 def _unheard(text: str) -> None:
     """No output."""
-
-
-def _signal_group(pid: int, number: int) -> None:
-    try:
-        os.killpg(pid, number) if os.getpgid(pid) == pid else os.kill(pid, number)
-    except OSError:
-        pass

@@ -210,7 +210,7 @@ class WorkerProcess:
                 self.finishing = True
                 if message == b"now" and self._attempt is not None:
                     self._attempt.wish(HAND_BACK)
-            elif message == b"wish" and self._attempt is not None:
+            elif message == b"stop" and self._attempt is not None:
                 self._attempt.look_for_wishes()
 
     def _see_to_deadlines(self) -> None:

@@ -12,7 +12,9 @@ from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.views.pool_and_lease_views import Capacity, LeaseView, PoolView, TicketView, UpstreamView
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.json.usage import SpentShape, budget_amount, usage_json
+from fleetgate.present.lease_owner import why_not_to_stop
 from fleetgate.present.log_time import LogTimes
+from fleetgate.present.request_text import command_of
 
 Time = Annotated[str, Meta(description="RFC 3339, in UTC", extra_json_schema={"format": "date-time"})]
 Range = Annotated[list[float], Meta(description="low and high, in seconds", min_length=2, max_length=2)]
@@ -131,6 +133,7 @@ class TicketShape(Struct):
     of: int | None  # how many have a position for `pool`
     pool: str | None  # what the position is for: a pool, or a model that is backed off
     work_class: str = field(default=NORMAL, name="class")
+    name: str | None = None
 
 
 class LeaseShape(Struct):
@@ -158,6 +161,12 @@ class LeaseShape(Struct):
     renew_by: Time | None
     usage: SpentShape | None  # so far; null: nothing is known yet
     work_class: str = field(default=NORMAL, name="class")
+    name: str | None = None
+    job: bool = False  # /v1/jobs/{id} says more
+    can_stop: bool = False  # POST /v1/leases/{id}/stop
+    cannot_stop: str | None = None  # why not
+    stop_by: str | None = None  # who requested that it is stopped
+    output: str | None = None  # the path of what it prints, where that is kept
 
 
 class CapacityShape(Struct):
@@ -242,7 +251,7 @@ def ticket_json(view: TicketView, moments: LogTimes) -> TicketShape:
         reason=reason_json(view.reason, moments),
         estimate_s=seconds(view.estimate_ms),
         holder=process_json(ticket.holder),
-        command=ticket.command or None,
+        command=command_of(ticket) or None,
         any=ticket.spec.any_candidate,
         key=ticket.key or None,
         role=ticket.role or None,
@@ -251,6 +260,7 @@ def ticket_json(view: TicketView, moments: LogTimes) -> TicketShape:
         of=view.of or None,
         pool=view.pool or None,
         work_class=ticket.spec.work_class,
+        name=ticket.name or None,
     )
 
 
@@ -265,7 +275,7 @@ def lease_json(view: LeaseView, moments: LogTimes) -> LeaseShape:
         pools=view.pools,
         holder=process_json(ticket.holder),
         child_pid=process_identity.pid_of(lease.child),
-        command=ticket.command or None,
+        command=command_of(lease) or None,
         granted_at=moments.utc(lease.granted_at),
         age_s=view.age_ms / 1000,
         project=ticket.spec.project,
@@ -280,6 +290,12 @@ def lease_json(view: LeaseView, moments: LogTimes) -> LeaseShape:
         renew_by=moments.utc(ticket.renew_by),
         usage=usage_json(lease.spent),
         work_class=ticket.spec.work_class,
+        name=ticket.name or None,
+        job=ticket.job,
+        can_stop=not (cannot_stop := why_not_to_stop(lease)),
+        cannot_stop=cannot_stop or None,
+        stop_by=lease.stop_by or None,
+        output=f"/v1/jobs/{lease.id}/output" if ticket.job else None,
     )
 
 

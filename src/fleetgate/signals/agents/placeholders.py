@@ -20,3 +20,8 @@ def filled_in(argv: list[str], model: str) -> list[str]:
             word = word.replace(placeholder, value)
         filled.append(word)
     return filled
+
+
+def filled_text(command: str, model: str) -> str:
+    """The same for a command line as it is shown."""
+    return " ".join(filled_in(command.split(" "), model)) if "{" in command else command
