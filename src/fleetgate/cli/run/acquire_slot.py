@@ -71,12 +71,12 @@ class Request(msgspec.Struct):
     wait_s: float | None  # None: no limit; 0: does not wait
     key: str
     role: str
-    name: str
     command: str
     quiet: bool
     work_class: str = NORMAL
     bound: str = ""
     session: str = ""
+    name: str = ""
     note: str = ""  # what its user should know about its models
     patient: bool = True  # waits for a store whose server is being restarted
 
