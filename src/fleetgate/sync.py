@@ -46,7 +46,7 @@ def open_gate(
     return Gate(store, config, usage)
 
 
-class _GateThread:
+class GateThread:
     """The thread that runs the asyncio gate, and the way for other threads to call it."""
 
     def __init__(self, core: Callable[[], GateCore]) -> None:
@@ -57,7 +57,7 @@ class _GateThread:
         self.closed = False
         self.gate: library_gate.Gate
         self.acquisition: Acquisition
-        self._loop: asyncio.AbstractEventLoop
+        self.loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         fork_safety.on_fork(self, type(self).forget)
 
@@ -90,7 +90,7 @@ class _GateThread:
                 ready.set_exception(error)
 
     async def _run(self, ready: Future[GateCore]) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         async with self._make_core() as core:
             if ready.set_running_or_notify_cancel():
@@ -104,7 +104,7 @@ class _GateThread:
         with self._mutex:
             if not self.closed:
                 self.closed = True
-                self._loop.call_soon_threadsafe(self._stop.set)
+                self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
     def check_open(self) -> None:
@@ -122,7 +122,7 @@ class _GateThread:
         try:
             with self._mutex:
                 self.check_open()
-                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+                future = asyncio.run_coroutine_threadsafe(work, self.loop)
         except BaseException:
             work.close()
             raise
@@ -140,7 +140,7 @@ class _GateThread:
     def _withdraw(self, ident: str) -> None:
         with self._mutex:
             if not self.closed:
-                self._loop.call_soon_threadsafe(self.acquisition.give_up_if_held, ident)
+                self.loop.call_soon_threadsafe(self.acquisition.give_up_if_held, ident)
 
 
 class Gate:
@@ -152,15 +152,16 @@ class Gate:
         config: async_gate.Config = None,
         usage: Mapping[str, UsageCallable] | None = None,
     ) -> None:
-        self._thread = _GateThread(lambda: async_gate.open_core(store, config, usage))
+        # For what else is built on this gate; not part of the public API.
+        self.thread = GateThread(lambda: async_gate.open_core(store, config, usage))
 
     @property
     def _gate(self) -> library_gate.Gate:
-        self._thread.check_open()
-        return self._thread.gate
+        self.thread.check_open()
+        return self.thread.gate
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.thread.start()
         return self
 
     def __exit__(
@@ -170,7 +171,7 @@ class Gate:
 
     def close(self) -> None:
         """Release everything and close the store. Closing twice is harmless."""
-        self._thread.stop()
+        self.thread.stop()
 
     def lease(
         self,
@@ -204,7 +205,7 @@ class Gate:
             estimate=estimate,
             work_class=work_class,
         )
-        return Leased(self._thread, leased)
+        return Leased(self.thread, leased)
 
     def try_lease(
         self,
@@ -224,52 +225,52 @@ class Gate:
 
         The arguments are those of `fleetgate.Gate.try_lease`.
         """
-        self._thread.check_open()
-        acquisition = self._thread.acquisition
+        self.thread.check_open()
+        acquisition = self.thread.acquisition
         spec = acquisition.spec(model, kind, slots, project, any_candidate, work_class=work_class)
         leased = acquisition.new_lease(spec, False, since, priority, key, estimate)
-        got = self._thread.call(leased.acquire(), withdraw=leased.id)
-        return got if isinstance(got, Deferred) else Leased(self._thread, leased)
+        got = self.thread.call(leased.acquire(), withdraw=leased.id)
+        return got if isinstance(got, Deferred) else Leased(self.thread, leased)
 
     def set_cap(self, selector: str, cap: int, *, kind: str = "requests", **options: Any) -> None:
         """Set a cap. It is on disk when this returns. The options are those of `fleetgate.Gate.set_cap`."""
-        self._thread.call(self._gate.set_cap(selector, cap, kind=kind, **options))
+        self.thread.call(self._gate.set_cap(selector, cap, kind=kind, **options))
 
     def remove_cap(self, selector: str, *, kind: str = "requests") -> None:
         """Remove the cap of a selector, with its pause and its reduction."""
-        self._thread.call(self._gate.remove_cap(selector, kind=kind))
+        self.thread.call(self._gate.remove_cap(selector, kind=kind))
 
     def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
         """Set how long a released slot stays in use, from the next release on."""
-        self._thread.call(self._gate.set_cooldown(selector, cooldown_s, kind=kind))
+        self.thread.call(self._gate.set_cooldown(selector, cooldown_s, kind=kind))
 
     def pause(self, pool: str, *, kind: str = "requests", for_s: float | None = None) -> None:
         """Admit nothing new to a pool, for `for_s` seconds or until `resume`."""
-        self._thread.call(self._gate.pause(pool, kind=kind, for_s=for_s))
+        self.thread.call(self._gate.pause(pool, kind=kind, for_s=for_s))
 
     def resume(self, pool: str, *, kind: str = "requests") -> None:
         """End a pause."""
-        self._thread.call(self._gate.resume(pool, kind=kind))
+        self.thread.call(self._gate.resume(pool, kind=kind))
 
     def cancel(self, ident: str) -> None:
         """Take a ticket out of the queue."""
-        self._thread.call(self._gate.cancel(ident))
+        self.thread.call(self._gate.cancel(ident))
 
     def report(self, outcome: RateLimited, *, pool: str = "", lease: str = "", kind: str = "requests") -> None:
         """Report a rate limit, for a lease or for a pool."""
-        self._thread.call(self._gate.report(outcome, pool=pool, lease=lease, kind=kind))
+        self.thread.call(self._gate.report(outcome, pool=pool, lease=lease, kind=kind))
 
     def status(self) -> list[PoolView]:
         """Every capped pool."""
-        return self._thread.call(self._gate.status())
+        return self.thread.call(self._gate.status())
 
     def budgets(self) -> list[BudgetView]:
         """Every rate and budget, with what is used, reserved and free."""
-        return self._thread.call(self._gate.budgets())
+        return self.thread.call(self._gate.budgets())
 
     def queue(self) -> list[TicketView]:
         """The whole queue, by position."""
-        return self._thread.call(self._gate.queue())
+        return self.thread.call(self._gate.queue())
 
     def events(self, since: int | None = None) -> Iterator[tuple[int, int, ev.Event]]:
         """Yield (sequence number, log time in ms, event) for everything after `since` (default: from now on).
@@ -279,16 +280,16 @@ class Gate:
         stream = self._gate.events(since)
         try:
             while True:
-                yield self._thread.call(_next(stream))
+                yield self.thread.call(_next(stream))
         finally:
-            if not self._thread.closed:
-                self._thread.call(_close(stream), finish=True)
+            if not self.thread.closed:
+                self.thread.call(_close(stream), finish=True)
 
 
 class Leased:
     """A lease: slots that are held while its block lasts. Made by `Gate.lease` and `Gate.try_lease`."""
 
-    def __init__(self, thread: _GateThread, leased: lease_handles.Leased) -> None:
+    def __init__(self, thread: GateThread, leased: lease_handles.Leased) -> None:
         self._thread = thread
         self._leased = leased
 

@@ -23,7 +23,7 @@ def tool_call(name: str, arguments: dict[str, Any]) -> str:
     start = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-opus-4-6", "content": []}
     block = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
     delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "message_start", "message": {**start, "usage": {"input_tokens": 9, "output_tokens": 1}}},
         {"type": "content_block_start", "index": 0, "content_block": block},
         {"type": "content_block_delta", "index": 0, "delta": delta},

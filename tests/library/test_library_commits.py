@@ -54,7 +54,7 @@ async def test_commands_that_come_while_a_commit_is_under_way_go_into_the_next_o
         await gate.set_cap("umans", TASKS, on_429="step")
         with LockHolder(rival(log)) as held:
             first = asyncio.create_task(gate.lease(CODER).acquire())
-            await until(lambda: gate._core.commits.busy)
+            await until(lambda: gate.core.commits.busy)
             others = [asyncio.create_task(gate.lease(CODER).acquire()) for _ in range(TASKS - 1)]
             await turns(3)
             begun = len(log.commits)
@@ -116,7 +116,7 @@ async def test_Q2_a_lock_that_another_process_holds_does_not_stop_the_loop(store
         with LockHolder(rival(log)) as held:
             ticking = asyncio.create_task(tick())
             task = asyncio.create_task(gate.lease(CODER).acquire())
-            await until(lambda: gate._core.commits.busy)
+            await until(lambda: gate.core.commits.busy)
             await asyncio.sleep(0.3)
             assert not task.done()
             held.let_go()
@@ -145,7 +145,7 @@ async def test_Q2_a_read_while_another_process_has_the_lock_waits_and_sees_the_r
         await gate.set_cap("umans", 1)
         with LockHolder(rival(log)) as held:
             task = asyncio.create_task(gate.lease(CODER).acquire())
-            await until(lambda: gate._core.commits.busy)
+            await until(lambda: gate.core.commits.busy)
             looking = asyncio.gather(gate.status(), gate.queue())
             await turns(5)
             assert not looking.done()
@@ -216,7 +216,7 @@ async def test_decisions_do_not_wait_for_upkeep_that_waits_for_the_disk(
                     pass
         finally:
             go.set()
-        await until(lambda: gate._core.log.snapshot() is not None)
+        await until(lambda: gate.core.log.snapshot() is not None)
         await nothing_is_left(gate)
 
 
@@ -357,5 +357,5 @@ async def test_a_gate_that_does_nothing_does_not_hoard_what_others_do(
         for _ in range(20):
             async with busy.lease(CODER):
                 pass
-        await until(lambda: idle._core.replica.position == busy._core.replica.position)
-        await until(lambda: not idle._core.replica.seen)
+        await until(lambda: idle.core.replica.position == busy.core.replica.position)
+        await until(lambda: not idle.core.replica.seen)

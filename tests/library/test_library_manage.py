@@ -199,13 +199,13 @@ async def test_Y1_nothing_is_told_before_it_is_committed(sqlite: str) -> None:
         history = log.history
 
         def watched(since_seq: int = 0) -> object:
-            reads.append(gate._core.commits.busy)
+            reads.append(gate.core.commits.busy)
             return history(since_seq)
 
         log.history = watched  # type: ignore[assignment,method-assign]
         with LockHolder(rival(log)) as held:
             task = asyncio.create_task(gate.lease(CODER).acquire())
-            await until(lambda: gate._core.commits.busy)
+            await until(lambda: gate.core.commits.busy)
             await asyncio.sleep(background_tasks.POLL_S)
             held.let_go()
         await task

@@ -54,7 +54,7 @@ def test_a_release_on_one_machine_wakes_the_waiter_on_another(url: str, monkeypa
         async with open_on(url, "one") as one, open_on(url, "two") as two:
             await one.set_cap("umans", 1, on_429="step")
             await one.set_cooldown("umans", 0)
-            while not two._core.listener.listens.is_set():  # type: ignore[union-attr]
+            while not two.core.listener.listens.is_set():  # type: ignore[union-attr]
                 await asyncio.sleep(0.01)
             await two.status()  # what was told when it began to listen is heard by now
             held = await one.lease("umans/coder").acquire()
@@ -166,19 +166,19 @@ def test_L2_a_program_that_waits_for_the_lock_all_the_time_is_heard_of_as_others
     async def story() -> None:
         async with open_on(url, "busy") as gate:
             await gate.set_cap("umans", 1)
-            log = gate._core.log.connect()
+            log = gate.core.log.connect()
             with closing(log), admin(url) as operator, operator.transaction():
                 operator.execute("SELECT * FROM fleetgate.namespaces FOR UPDATE")
                 waiting = asyncio.ensure_future(gate.lease("umans/coder").acquire())
                 until = monotonic() + SOON_S
-                while not gate._core.commits.busy:
+                while not gate.core.commits.busy:
                     await asyncio.sleep(0.01)
                 await asyncio.to_thread(log.head)
                 since = log.now()
-                while int(log.side_value("beats", gate._core.beats.site) or 0) <= since:
+                while int(log.side_value("beats", gate.core.beats.site) or 0) <= since:
                     assert monotonic() < until, "to all others this host is silent"
                     await asyncio.sleep(0.05)
-                assert gate._core.commits.busy
+                assert gate.core.commits.busy
             lease = await waiting
             assert not isinstance(lease, fleetgate.Deferred)
             await lease.release()

@@ -170,7 +170,7 @@ async def test_Y1_a_grant_that_was_not_claimed_is_released_without_cooling_down(
         await gate.set_cooldown("umans", 0)
         task = asyncio.create_task(gate.lease(CODER).acquire())
         await in_queue(gate, 1)
-        gate._core.read_mail = lambda: None  # type: ignore[method-assign]
+        gate.core.read_mail = lambda: None  # type: ignore[method-assign]
         with LockHolder(rival(log)) as held:
             releasing = asyncio.create_task(holder.release())
             await asyncio.sleep(0)
@@ -238,7 +238,7 @@ async def test_Y1_a_task_cancelled_while_it_closes_still_gives_everything_back(s
     await gate.lease(CODER).acquire()
     with LockHolder(rival(log)) as held:
         closing = asyncio.create_task(gate.close())
-        await until(lambda: gate._core.commits.busy)
+        await until(lambda: gate.core.commits.busy)
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing

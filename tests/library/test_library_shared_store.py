@@ -213,7 +213,7 @@ async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.Monk
         waiter = asyncio.create_task(two.lease(CODER).acquire())
         await in_queue(one, 1)
         monkeypatch.setattr(background_tasks, "POLL_S", 3600)
-        two._core.tasks[0].cancel()  # it does not look: as a stopped process
+        two.core.tasks[0].cancel()  # it does not look: as a stopped process
         await holder.release()
         clock.advance(11_000)
         await one.set_cooldown("umans", 0)
@@ -264,7 +264,7 @@ async def test_Q2_a_store_restored_from_a_backup_does_not_strand_waiting_request
         await in_queue(gate, 1)
         restore()
         # The copy knows of neither: the one who holds is counted again, and the one who waits asks again.
-        while not any(event.adopted for _, _, event in gate._core.log.history() if isinstance(event, ev.Granted)):
+        while not any(event.adopted for _, _, event in gate.core.log.history() if isinstance(event, ev.Granted)):
             await asyncio.sleep(0.01)
         assert not waiter.done()
         await holder.release()
@@ -341,7 +341,7 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_again_is_noticed(
         operator.decide([cmd.Release(holder.id), cmd.Cancel(cancelled.id, "operator")])
         operator.log.save_snapshot(msgspec.json.encode(operator.state.export()), operator.position)
         operator.log.close()
-        gate._core.replica._engine = None  # as after a commit that failed
+        gate.core.replica._engine = None  # as after a commit that failed
         await gate.status()
         assert await asyncio.wait_for(waiter, PATIENCE_S)
         with pytest.raises(fleetgate.NotAdmitted, match="cancelled"):

@@ -243,7 +243,7 @@ def busy_loop(gate: fleetgate.sync.Gate) -> Iterator[threading.Event]:
         reached.set()
         go_on.wait(20)
 
-    gate._thread._loop.call_soon_threadsafe(stand_still)
+    gate.thread.loop.call_soon_threadsafe(stand_still)
     assert reached.wait(20)
     try:
         yield go_on

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from time import perf_counter, time, time_ns
+from time import perf_counter, time
 from typing import Any, Protocol
 
 from fleetgate.config.errors import BadValue
+from fleetgate.config.known_providers import KNOWN_PROVIDERS
 from fleetgate.config.settings import Settings
 from fleetgate.config.units import parse_duration_ms
 from fleetgate.core.entities import CLASSES
@@ -31,22 +32,19 @@ from fleetgate.proxy.http_client.connection import UpstreamResponse
 from fleetgate.proxy.key_accounts import KeyAccounts
 from fleetgate.proxy.login_identities import TABLE as IDENTITIES
 from fleetgate.proxy.login_identities import LoginIdentities
-from fleetgate.proxy.providers import BUILT_IN, RESERVED, ProxiedProviders
+from fleetgate.proxy.providers import RESERVED, ProxiedProviders
+from fleetgate.proxy.reported_rates import report_rates
 from fleetgate.proxy.request_body import SURELY_READ_BYTES, BodyMemory, RequestBody
 from fleetgate.proxy.response_relay import (
     BrokenOff,
     ClientConnection,
     ResponseRelay,
     outcome_headers,
-    rate_headers,
     send_refusal,
 )
 from fleetgate.proxy.returning_clients import ReturningClients
 from fleetgate.proxy.routes import Route, find_route, leaves_base
 from fleetgate.proxy.unknown_paths import is_missing, refusal_for, suggested_api
-from fleetgate.signals.limit_subject import Subject, of_hint
-from fleetgate.signals.provider_vocabulary import dialect_of
-from fleetgate.signals.rate_limit_headers import HOUR_MS, lowered, pools_hint, readings_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -218,7 +216,7 @@ class Proxy:
         """Answer a request that names no known provider. Only a trusted local user sees the names in the config."""
         path = scope["raw_path"]
         trusted = self._trusts(scope)
-        known = self._upstreams.names() if trusted else sorted(BUILT_IN)
+        known = self._upstreams.names() if trusted else sorted(KNOWN_PROVIDERS)
         refusal = refusal_for(path, known, self._settings.providers if trusted else ())
         body = shape_of(refusal, suggested_api(path), int(time()))
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -284,23 +282,13 @@ class Proxy:
         if not exchange.lease or response.status >= 400:  # of a refusal, its outcome says all
             return
         self._calls.began(exchange.lease)
-        reported, used_up = rate_headers(response.raw_headers)
-        follows = reported and exchange.upstream.follows_rates
-        if used_up or (follows and self._calls.wants_rates(exchange.model)):
-            self._read_rates(exchange, response, follows)
-
-    def _read_rates(self, exchange: Exchange, response: UpstreamResponse, follows: bool) -> None:
-        """Report the provider's rates (rule V6), and what is used up (rule X6), by the headers of a good answer."""
-        provider, model = exchange.upstream.provider, exchange.model.partition("/")[2]
-        headers = lowered({name.decode("latin-1"): value.decode("latin-1") for name, value in response.raw_headers})
-        now = time_ns() // 1_000_000
-        readings = readings_of(dialect_of(provider), headers, now) if follows else ()
-        if readings:
-            exchange.readings = self._calls.observe_rates(exchange.lease, exchange.model, readings)
-        rates = [each.unit for each in readings if each.per_ms <= HOUR_MS]
-        for hint in pools_hint(headers, now, rates):
-            subject = of_hint(provider, hint, model) or Subject("")
-            self._calls.used_up(exchange.lease, hint.wait_ms, subject.scope, subject.family)
+        exchange.readings = report_rates(
+            self._calls,
+            exchange.lease,
+            exchange.model,
+            response.raw_headers,
+            follows=exchange.upstream.follows_rates,
+        )
 
     async def _give_up(self, exchange: Exchange, send: Send) -> None:
         """A wait was too long."""

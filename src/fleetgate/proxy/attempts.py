@@ -19,16 +19,16 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from fleetgate.core.entities import Lease
-from fleetgate.core.usage import Reading, Size, Usage
+from fleetgate.core.usage import Reading, Usage
 from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.serving.model_calls import ModelCalls, NotInTime, PendingCall
 from fleetgate.log.protocol import StoreError
 from fleetgate.prices import Price
-from fleetgate.proxy.errors import ProxyRefusal
+from fleetgate.proxy.errors import ProxyRefusal, no_slot
 from fleetgate.proxy.exchange import CallCandidate, Exchange
 from fleetgate.proxy.headers import header_for, looked_at, without_key
 from fleetgate.proxy.http_client.connection import CannotConnect, OnNews, UpstreamResponse
-from fleetgate.proxy.request_body import path_with_model, with_model, without_encoding
+from fleetgate.proxy.request_body import call_size, path_with_model, with_model, without_encoding
 from fleetgate.proxy.unproven_keys import TooManyTrials, TrialPlace, TrialPlaces
 from fleetgate.signals.classify_http import classify_response
 from fleetgate.signals.outcome import OK, Outcome, outcome
@@ -41,7 +41,6 @@ _FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.5, 10.0  # after a second rate limit; twice
 _FIRST_TROUBLE_S, _LONGEST_TROUBLE_S = 0.2, 5.0  # the same while the store cannot be used
 _FRESH_MS = 1000  # rates of headers that came earlier say nothing about now
 _HARMLESS = frozenset(("GET", "HEAD", "OPTIONS"))
-_NEEDS_A_PERSON = {"auth": 401, "quota": 402}
 LEFT = outcome("local_error", "proxy.client_left", "the client left")
 NOT_ITS_KEY = outcome("local_error", "proxy.not_its_key", "the provider refused a key that is not the account's own")
 NOT_TAKEN = outcome("local_error", "proxy.not_taken", "the client takes nothing any more")
@@ -168,19 +167,10 @@ class Attempts:
             priority=exchange.priority,
             what=f"{exchange.method} {exchange.path[:60].decode('latin-1')}",
             client=exchange.client,
-            size=self._size_of(exchange, models[0]),
+            size=call_size(exchange.fields, self._price_of(models[0])),
             run=exchange.run,
         )
         return exchange.pending
-
-    def _size_of(self, exchange: Exchange, model: str) -> Size:
-        """What the engine estimates the usage from (rule V2), with the prices of the model that is wanted most."""
-        fields, price = exchange.fields, self._price_of(model)
-        if price is None:
-            return Size(fields.body_bytes, fields.max_tokens)
-        return Size(
-            fields.body_bytes, fields.max_tokens, price.input, price.cache_read, price.cache_write, price.output
-        )
 
     def leave_queue(self, exchange: Exchange) -> None:
         """Leave the queue before waiting in it."""
@@ -197,7 +187,7 @@ class Attempts:
         try:
             lease = await self._wait_for_slot(exchange)
         except NotInTime as error:
-            raise _refusal(error) from None
+            raise no_slot(error) from None
         finally:
             exchange.queue_s += perf_counter() - exchange.queued_at if exchange.queued_at else 0.0
             exchange.queued_at = 0.0
@@ -371,17 +361,3 @@ def _fresh_readings(exchange: Exchange) -> tuple[Reading, ...]:
 
 def _with_wait(said: Outcome, wait_ms: int) -> Outcome:
     return replace(said, wait_ms=wait_ms)
-
-
-def _refusal(error: NotInTime) -> ProxyRefusal:
-    reason = error.reason
-    if reason.code == "store_busy":
-        return ProxyRefusal(503, reason.code, reason.text, 1)
-    retry_s = None if error.retry_ms is None else max(1, -(-error.retry_ms // 1000))
-    if reason.code == "backoff" and reason.cause in _NEEDS_A_PERSON:
-        sentence = f"{reason.text}. A person must see to it; then `fleetgate backoff clear` ends it at once"
-        return ProxyRefusal(_NEEDS_A_PERSON[reason.cause], reason.code, sentence, retry_s)
-    refusal = ProxyRefusal(429, reason.code, f"no slot in time: {reason.text}", retry_s or 1)
-    refusal.outlasts = error.outlasts
-    refusal.window = error.held if reason.cause == "usage_window" else ""
-    return refusal

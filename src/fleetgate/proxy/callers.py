@@ -21,11 +21,10 @@ from fleetgate.proxy.http_client.connection import UpstreamResponse
 from fleetgate.proxy.key_accounts import ANY_KEY, KeyAccounts
 from fleetgate.proxy.login_identities import LoginIdentities
 from fleetgate.proxy.providers import ProxiedProviders
-from fleetgate.proxy.request_body import model_in_path, read_call, without_encoding
+from fleetgate.proxy.request_body import clean_name, is_counted, model_in_path, read_call, without_encoding
 from fleetgate.proxy.routes import Route
 from fleetgate.proxy.unproven_keys import ACCOUNT as UNVERIFIED
 
-_UNCOUNTED = (b"/count_tokens", b"/input_tokens", b"/count-tokens", b":countTokens", b"/count-tokens:rawPredict")
 _MOST_NAMES = 4096
 _PROVES = frozenset(("rate_limited", "usage_window", "quota", "overloaded"))  # refusals that are not about the key
 
@@ -109,7 +108,7 @@ class Callers:
         return self._identities.knows_logins(exchange.route.provider) and self._identities.is_login(exchange)
 
     def _name_model(self, exchange: Exchange) -> None:
-        if exchange.method != "POST" or exchange.path.endswith(_UNCOUNTED):
+        if not is_counted(exchange.method, exchange.path):
             return
         exchange.name = model_in_path(exchange.path.decode("latin-1"))
         exchange.model_in_path = bool(exchange.name)
@@ -153,8 +152,7 @@ class Callers:
         """The model as the gate knows it: what cannot be in a name is left out of it."""
         known = self._names.get((provider, account, name))
         if known is None:
-            clean = "".join(c if c.isalnum() or c in "._-+~/:" else "_" for c in name.removeprefix("models/")[:200])
-            known = str(Model(provider, account, clean or "unknown"))
+            known = str(Model(provider, account, clean_name(name)))
             if len(self._names) >= _MOST_NAMES:
                 self._names.clear()
             self._names[provider, account, name] = known

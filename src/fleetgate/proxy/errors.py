@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.serving.model_calls import NotInTime
 
 _ANTHROPIC = {
     400: "invalid_request_error",
@@ -47,6 +48,7 @@ _OPENAI = {
 _RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
 _SOON_S = 60  # a longer Retry-After is not waited for by SDKs: they try again at once instead
 _FIVE_HOURS_S = 5 * 3600
+_NEEDS_A_PERSON = {"auth": 401, "quota": 402}
 
 
 class ProxyRefusal(FleetgateError):
@@ -110,3 +112,18 @@ def shape_of(refusal: ProxyRefusal, api: str, now_s: int) -> bytes:
     if refusal.window and wait_s is not None:  # as the Codex back end says it
         said |= {"type": "usage_limit_reached", "resets_in_seconds": wait_s, "resets_at": now_s + wait_s}
     return msgspec.json.encode({"error": said})
+
+
+def no_slot(error: NotInTime) -> ProxyRefusal:
+    """The refusal of a call that got no slot in time."""
+    reason = error.reason
+    if reason.code == "store_busy":
+        return ProxyRefusal(503, reason.code, reason.text, 1)
+    retry_s = None if error.retry_ms is None else max(1, -(-error.retry_ms // 1000))
+    if reason.code == "backoff" and reason.cause in _NEEDS_A_PERSON:
+        sentence = f"{reason.text}. A person must see to it; then `fleetgate backoff clear` ends it at once"
+        return ProxyRefusal(_NEEDS_A_PERSON[reason.cause], reason.code, sentence, retry_s)
+    refusal = ProxyRefusal(429, reason.code, f"no slot in time: {reason.text}", retry_s or 1)
+    refusal.outlasts = error.outlasts
+    refusal.window = error.held if reason.cause == "usage_window" else ""
+    return refusal

@@ -9,20 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
+from fleetgate.config.known_providers import KNOWN_PROVIDERS
 from fleetgate.config.settings import Provider, Settings
 from fleetgate.proxy.headers import Pairs
 from fleetgate.proxy.http_client.connection import OnNews, UpstreamRequest, UpstreamResponse
 from fleetgate.proxy.http_client.pool import UpstreamConnections
 
-# name: (base URL, API)
-BUILT_IN = {
-    "anthropic": ("https://api.anthropic.com", "anthropic"),
-    "openai": ("https://api.openai.com/v1", "openai"),
-    "google": ("https://generativelanguage.googleapis.com", "gemini"),
-    "openrouter": ("https://openrouter.ai/api/v1", "openai"),
-    "groq": ("https://api.groq.com/openai/v1", "openai"),
-    "mistral": ("https://api.mistral.ai/v1", "openai"),
-}
 # First parts of the API's own paths: a provider of such a name is not proxied.
 RESERVED = frozenset(
     ("", "v1", "p", "l", "concurrency", "metrics", "healthz", "readyz", "docs", "login", "openapi.json", "assets")
@@ -131,14 +123,14 @@ class ProxiedProviders:
 
     def __init__(self, settings: Settings) -> None:
         self._all: dict[str, ProxiedProvider] = {}
-        for name, (base_url, api) in BUILT_IN.items():
+        for name, (base_url, api) in KNOWN_PROVIDERS.items():
             if name not in settings.providers:
                 self._all[name] = ProxiedProvider(name, Provider(), base_url, api)
         for name, given in settings.providers.items():
             provider, _, account = name.partition("@")
             base_url, api = given.base_url, given.api
             if not base_url and not account:
-                base_url, api = BUILT_IN.get(provider, ("", given.api))
+                base_url, api = KNOWN_PROVIDERS.get(provider, ("", given.api))
             if base_url and provider not in RESERVED:
                 self._all[name] = ProxiedProvider(name, given, base_url, api)
 

@@ -15,6 +15,8 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import Struct
 
+from fleetgate.core.usage import Size
+from fleetgate.prices import Price
 from fleetgate.proxy.errors import ClientGone, ProxyRefusal
 from fleetgate.signals.content_encoding import Undecodable, decoded
 
@@ -47,6 +49,7 @@ _MAY_HAVE_ATTACHMENTS = 64 << 10  # a smaller body is not searched for them
 _ATTACHMENTS = (b"base64", b"inlineData", b"inline_data", b"input_audio")
 MOST_OUTPUT = 1 << 20  # tokens: no model writes more, and a larger limit is no better
 _MOST_ANSWERS = 128
+_UNCOUNTED = (b"/count_tokens", b"/input_tokens", b"/count-tokens", b":countTokens", b"/count-tokens:rawPredict")
 
 
 class CallFields(NamedTuple):
@@ -158,7 +161,11 @@ class RequestBody:
 
 def read_call(body: RequestBody, content_type: bytes, encoding: bytes = b"") -> CallFields:
     """What a body says; the model is `unknown` where it cannot be read, and may be there. ProxyRefusal."""
-    data, whole = body.data, body.whole
+    return read_fields(body.data, content_type, encoding, whole=body.whole)
+
+
+def read_fields(data: bytes, content_type: bytes, encoding: bytes = b"", *, whole: bool = True) -> CallFields:
+    """The same, of bytes that are all of a body or its beginning."""
     if not data:
         return CallFields()
     if encoding:
@@ -269,3 +276,20 @@ def path_with_model(path: bytes, model: str) -> bytes:
 
 def _replaced(data: bytes, found: re.Match[bytes] | re.Match[str], by: bytes, group: int = 1) -> bytes:
     return data[: found.start(group)] + by + data[found.end(group) :]
+
+
+def clean_name(name: str) -> str:
+    """The name of a model without what cannot be in a name that the gate knows."""
+    return "".join(c if c.isalnum() or c in "._-+~/:" else "_" for c in name.removeprefix("models/")[:200]) or "unknown"
+
+
+def is_counted(method: str, path: bytes) -> bool:
+    """Whether a request may be a call of a model, which needs a slot; one that only counts tokens is none."""
+    return method == "POST" and not path.endswith(_UNCOUNTED)
+
+
+def call_size(fields: CallFields, price: Price | None) -> Size:
+    """What the engine estimates the usage of a call from (rule V2)."""
+    if price is None:
+        return Size(fields.body_bytes, fields.max_tokens)
+    return Size(fields.body_bytes, fields.max_tokens, price.input, price.cache_read, price.cache_write, price.output)

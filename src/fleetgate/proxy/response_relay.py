@@ -274,16 +274,3 @@ def _shown_model(exchange: Exchange) -> str:
         return exchange.model
     head, slash, name = exchange.model.partition("/")
     return head.partition("@")[0] + slash + name
-
-
-def rate_headers(raw_headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
-    """Whether the headers of a response report rates, and whether they say that nothing is left of something."""
-    reported = used_up = False
-    for name, value in raw_headers:
-        small = name.lower()
-        if b"ratelimit" in small:
-            reported = True
-            used_up |= (b"remaining" in small and value in (b"0", b"0.0")) or b"unified-status" in small
-        elif b"x-codex-" in small:
-            used_up = True
-    return reported, used_up

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fleetgate.config.known_providers import KNOWN_PROVIDERS
 from fleetgate.config.paths import state_folder
 from fleetgate.config.settings import Settings
 from fleetgate.core.errors import BadRequest, FleetgateError
@@ -21,7 +22,6 @@ from fleetgate.signals.agents import sent_elsewhere, use_of
 from fleetgate.signals.agents.detect import KNOWN, find_program
 
 PATIENCE_MS = 30 * 60_000  # ten minutes of waiting, and an answer that takes long
-_BUILT_IN = ("anthropic", "openai", "google", "openrouter", "groq", "mistral")
 
 # Variable: (the provider it is about, what follows the provider's name in the address).
 _ADDRESSES = {
@@ -144,7 +144,7 @@ def _opencode(base: str, settings: Settings, given: str) -> str:
 def _opencode_providers(settings: Settings) -> list[str]:
     """The providers that opencode calls through the proxy."""
     names = [name for name, known in settings.providers.items() if known.base_url and "@" not in name]
-    return list(dict.fromkeys((*_BUILT_IN, *names)))
+    return list(dict.fromkeys((*KNOWN_PROVIDERS, *names)))
 
 
 def _codex(base: str) -> list[str]:

@@ -38,24 +38,24 @@ class Gate:
     """An open gate. Made by `fleetgate.open_gate`; belongs to one event loop."""
 
     def __init__(self, core: GateCore) -> None:
-        self._core = core
+        self.core = core  # for what else is built on this gate; not part of the public API
         self.host = core.host
 
     def __repr__(self) -> str:
-        return repr(self._core).replace("GateCore", "Gate", 1)
+        return repr(self.core).replace("GateCore", "Gate", 1)
 
     async def __aenter__(self) -> Self:
-        await self._core.open()
+        await self.core.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._core.close()
+        await self.core.close()
 
     async def close(self) -> None:
         """Release everything and close the store. Closing twice is harmless."""
-        await self._core.close()
+        await self.core.close()
 
     # Leases.
 
@@ -105,7 +105,7 @@ class Gate:
               ticket was cancelled or has expired.
           BadName, BadRequest: When an argument is not valid.
         """
-        acquisition = self._core.acquisition
+        acquisition = self.core.acquisition
         spec = acquisition.spec(model, kind, slots, project, any_candidate, work_class=work_class)
         return acquisition.new_lease(spec, True, since, priority, key, estimate, timeout_s)
 
@@ -135,7 +135,7 @@ class Gate:
         Use the lease with `async with`, or release it with `await lease.release()`. The arguments are those of
         `lease`, without `timeout_s`. Being deferred costs nothing: try again whenever you like.
         """
-        acquisition = self._core.acquisition
+        acquisition = self.core.acquisition
         spec = acquisition.spec(model, kind, slots, project, any_candidate, work_class=work_class)
         return await acquisition.new_lease(spec, False, since, priority, key, estimate).acquire()
 
@@ -166,57 +166,57 @@ class Gate:
             usage_gate=usage_gate,
             explore=explore,
         )
-        await self._core.send(cmd.SetRule(rule), durable=True)
+        await self.core.send(cmd.SetRule(rule), durable=True)
 
     async def remove_cap(self, selector: str, *, kind: str = "requests") -> None:
         """Remove the cap of a selector, with its pause and its reduction."""
-        await self._core.send(cmd.RemoveCap(kind, _canonical(selector)), durable=True)
+        await self.core.send(cmd.RemoveCap(kind, _canonical(selector)), durable=True)
 
     async def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
         """Set how long a released slot stays in use, from the next release on."""
         cooldown_ms = int(number("cooldown_s", cooldown_s, 0) * 1000)
         rule = Rule(kind, _canonical(selector), cooldown_ms=cooldown_ms)
-        await self._core.send(cmd.SetRule(rule), durable=True)
+        await self.core.send(cmd.SetRule(rule), durable=True)
 
     async def pause(self, pool: str, *, kind: str = "requests", for_s: float | None = None) -> None:
         """Admit nothing new to a pool, for `for_s` seconds or until `resume`."""
-        await self._core.send(cmd.Pause(kind, _canonical(pool), milliseconds("for_s", for_s)), durable=True)
+        await self.core.send(cmd.Pause(kind, _canonical(pool), milliseconds("for_s", for_s)), durable=True)
 
     async def resume(self, pool: str, *, kind: str = "requests") -> None:
         """End a pause."""
-        await self._core.send(cmd.Resume(kind, _canonical(pool)), durable=True)
+        await self.core.send(cmd.Resume(kind, _canonical(pool)), durable=True)
 
     async def cancel(self, ident: str) -> None:
         """Take a ticket out of the queue."""
-        await self._core.send(cmd.Cancel(ident, "library"))
+        await self.core.send(cmd.Cancel(ident, "library"))
 
     async def report(self, outcome: RateLimited, *, pool: str = "", lease: str = "", kind: str = "requests") -> None:
         """Report a rate limit, for a lease or for a pool."""
-        await self._core.send(rate_limit_report(outcome, lease=lease, kind=kind, pool=_canonical(pool)))
+        await self.core.send(rate_limit_report(outcome, lease=lease, kind=kind, pool=_canonical(pool)))
 
     # Reading.
 
     async def status(self) -> list[PoolView]:
         """Every capped pool."""
-        state = await self._core.read_state()
-        return pool_views(state, self._core.now(), self.host)
+        state = await self.core.read_state()
+        return pool_views(state, self.core.now(), self.host)
 
     async def budgets(self) -> list[BudgetView]:
         """Every rate and budget, with what is used, reserved and free."""
-        state = await self._core.read_state()
-        return budget_views(state, self._core.now())
+        state = await self.core.read_state()
+        return budget_views(state, self.core.now())
 
     async def queue(self) -> list[TicketView]:
         """The whole queue, by position."""
-        state = await self._core.read_state()
-        return ticket_views(state, self._core.now())
+        state = await self.core.read_state()
+        return ticket_views(state, self.core.now())
 
     async def events(self, since: int | None = None) -> AsyncGenerator[tuple[int, int, ev.Event], None]:
         """Yield (sequence number, log time in ms, event) for everything after `since` (default: from now on).
 
         The stream has no end.
         """
-        core = self._core
+        core = self.core
         seq = (await core.read_state()).seq if since is None else since
         while True:
             changed = core.changed
