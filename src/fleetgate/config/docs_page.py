@@ -132,6 +132,10 @@ local_users = "self"            # the users of this machine that it trusts witho
 keep = "3d"
 output = "16MiB"
 
+# Where the service sends traces and metrics.
+[otel]
+endpoint = "http://127.0.0.1:4318"
+
 # Notification targets: a chat whose URL is in the environment, a webhook, and a command.
 [[notify]]
 name = "team"

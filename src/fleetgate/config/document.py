@@ -68,6 +68,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         classes=said.get("classes", {}),
         fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},
         notify=tuple(_target(target, at) for at, target in enumerate(targets, 1)),
+        otel_endpoint=said.get("otel", {}).get("endpoint", ""),
         jobs=JobSettings(jobs.get("keep", JobSettings().keep_ms), jobs.get("output", JobSettings().output_bytes)),
     )
 

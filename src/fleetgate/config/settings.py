@@ -101,4 +101,5 @@ class Settings(Struct, frozen=True):
     jobs: JobSettings = JobSettings()
     notify: tuple[Notify, ...] = ()
     classes: dict[str, str] = field(default_factory=dict)  # by project: the class of its requests
+    otel_endpoint: str = ""  # where the service sends traces and metrics, without a slash at its end
     fallback: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what the proxy tries instead of a model

@@ -71,8 +71,13 @@ class Proxy:
         is_token: Callable[[bytes], bool],
         folder: str,
         trusts: Callable[[Scope], bool] | None = None,
+        on_end: Callable[[Exchange, float], None] | None = None,
     ) -> None:
-        """`trusts`: whether a request comes from a trusted local user; without it, all on loopback do."""
+        """`trusts`: whether a request comes from a trusted local user; without it, all on loopback do.
+
+        `on_end` is called with each request that has ended, and the seconds that it took.
+        """
+        self._on_end = on_end
         self._gate = gate
         self._calls = ModelCalls(gate.core)
         self._attempts = Attempts(self._calls, lambda: self._callers, self._price_of)
@@ -210,7 +215,10 @@ class Proxy:
                 exchange.outcome = exchange.outcome or LEFT
                 self._attempts.release_slot(exchange)
             self._watch.end(exchange)
-            self._log.note(exchange, perf_counter() - exchange.began)
+            seconds = perf_counter() - exchange.began
+            self._log.note(exchange, seconds)
+            if self._on_end is not None:
+                self._on_end(exchange, seconds)
 
     async def _say_what_is_missing(self, scope: Scope, send: Send) -> None:
         """Answer a request that names no known provider. Only a trusted local user sees the names in the config."""

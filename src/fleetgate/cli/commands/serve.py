@@ -45,6 +45,7 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
     gc.disable()  # until it serves: what is loaded now is never garbage
     try:
         from fleetgate.api.server import Options, serve
+        from fleetgate.cli.serve_telemetry import Telemetry
         from fleetgate.proxy.app import Proxy
     except ModuleNotFoundError as error:
         raise NotInstalled("`fleetgate serve`", "serve", error) from error
@@ -54,12 +55,18 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
     crew = (
         Crew(workers, (*(f"--user={user}" for user in users), f"--log-format={log_format}"), say) if workers else None
     )
+    telemetry = Telemetry(loaded, say)
     options = Options(
         host=host,
         port=port,
         new_token=new_token,
         proxy=lambda gate, access, folder: Proxy(
-            gate, loopback=access.loopback, is_token=access.tokens.is_token, trusts=access.trusts, folder=folder
+            gate,
+            loopback=access.loopback,
+            is_token=access.tokens.is_token,
+            trusts=access.trusts,
+            folder=folder,
+            on_end=telemetry.on_end,
         ),
         jobs=JobService(_gate_of_jobs, loaded),
         on_ready=crew.start if crew is not None else None,
@@ -72,6 +79,7 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
     finally:
         if crew is not None:
             crew.stop()
+        telemetry.close()
 
 
 def _gate_of_jobs(loaded: Loaded | None) -> DirectGate:

@@ -315,6 +315,24 @@ SCHEMA = Table(
             '{ keep = "7d" }',
         ),
         Key(
+            "otel",
+            Table(
+                "OpenTelemetry",
+                (
+                    Key(
+                        "endpoint",
+                        Scalar("URL", v.read_base_url),
+                        "Where `fleetgate serve` sends traces and metrics of runs and proxied calls, as OTLP over "
+                        "HTTP. Needs the extra `otel`. Headers for it come from `OTEL_EXPORTER_OTLP_HEADERS`.",
+                        '"http://127.0.0.1:4318"',
+                        "none",
+                    ),
+                ),
+            ),
+            "Traces and metrics for OpenTelemetry.",
+            '{ endpoint = "http://127.0.0.1:4318" }',
+        ),
+        Key(
             "notify",
             Array(
                 "array of tables",
