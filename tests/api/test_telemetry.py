@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from fleetgate.core.usage import Usage
 from fleetgate.telemetry.exporter import tell_results
 from fleetgate.telemetry.otlp import Otlp, trace_ids
-from fleetgate.telemetry.records import CallRecord, program_of
+from fleetgate.telemetry.records import ProxiedCall, program_of
 from fleetgate.testing import FakeProvider
 from fleetgate.testing.script import Fault
 from tests.api.served import Served
@@ -194,7 +194,7 @@ def test_closing_takes_two_seconds_at_most_while_nothing_answers():
     sink = Otlp("http://127.0.0.1:9", "host", tell_results("http://127.0.0.1:9", said.append))
     began = monotonic()
     for _ in range(500):
-        sink.add_call(CallRecord("umans/coder", "web", 1, 1, 0, 1, 1, 200, "ok", "openai", "host"))
+        sink.add_call(ProxiedCall("umans/coder", "web", 1, 1, 0, 1, 1, 200, "ok", "openai", "host"))
     sink.close()
     assert monotonic() - began < 30  # not the minutes that its tries would take
     tell = tell_results("http://x", said.append)

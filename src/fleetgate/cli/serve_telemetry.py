@@ -19,7 +19,7 @@ from fleetgate.log.store_url import local_folder
 from fleetgate.prices import price_of
 from fleetgate.proxy.exchange import Exchange
 from fleetgate.telemetry.exporter import Exporter, tell_results
-from fleetgate.telemetry.records import CallRecord
+from fleetgate.telemetry.records import ProxiedCall
 
 
 class Telemetry:
@@ -67,10 +67,10 @@ def _exporter(loaded: Loaded | None, endpoint: str, say: Callable[[str], None]) 
     return Exporter(open_gate, sink, say)
 
 
-def _record(exchange: Exchange, seconds: float, usage: Usage | None) -> CallRecord:
+def _record(exchange: Exchange, seconds: float, usage: Usage | None) -> ProxiedCall:
     said = exchange.outcome
     parents = [value for name, value in exchange.headers.sent if name == b"traceparent"]
-    return CallRecord(
+    return ProxiedCall(
         model=exchange.model,
         project=exchange.project,
         ended_ms=time_ns() // 1_000_000,

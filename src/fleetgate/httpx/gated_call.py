@@ -16,16 +16,16 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fleetgate.config.known_providers import KNOWN_PROVIDERS
 from fleetgate.config.settings import Settings
 from fleetgate.core.model_names import Model, canonical, shown
 from fleetgate.core.usage import Reading, Usage
 from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.library.usage_arguments import REFUSED, UNUSED
+from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.gate.serving.model_calls import ModelCalls
+from fleetgate.gate.serving.reported_rates import report_rates
 from fleetgate.prices import Price, price_of
 from fleetgate.proxy.errors import ProxyRefusal
-from fleetgate.proxy.reported_rates import report_rates
 from fleetgate.proxy.request_body import CallFields, call_size, clean_name, is_counted, model_in_path, read_fields
 from fleetgate.proxy.response_reader import ResponseReader
 from fleetgate.signals.classify_http import classify_response
@@ -52,7 +52,7 @@ class CallOptions(Struct, frozen=True):
     timeout_s: float | None = None
 
 
-class SeenRequest(NamedTuple):
+class SentRequest(NamedTuple):
     """A request, as far as the gate looks at it."""
 
     method: str
@@ -78,7 +78,7 @@ class GatedCalls:
         self._options = options
         self._calls = ModelCalls(core)
 
-    def wanted(self, request: SeenRequest) -> Wanted | None:
+    def wanted(self, request: SentRequest) -> Wanted | None:
         """What a request needs; None for one that calls no model. ProxyRefusal: its provider is not known."""
         if not is_counted(request.method, request.path):
             return None

@@ -13,7 +13,7 @@ from fleetgate import sync
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.library.gate import Gate
 from fleetgate.gate.serving.model_calls import NotInTime
-from fleetgate.httpx.gated_call import CallOptions, GatedCall, GatedCalls, SeenRequest, Wanted
+from fleetgate.httpx.gated_call import CallOptions, GatedCall, GatedCalls, SentRequest, Wanted
 from fleetgate.httpx.streams import async_stream_class, stream_class
 from fleetgate.log.protocol import StoreError
 from fleetgate.proxy.errors import ProxyRefusal, headers_of, no_slot, shape_of
@@ -208,9 +208,9 @@ def _library_of(request: Any) -> ModuleType:
     return sys.modules[type(request).__module__.partition(".")[0]]
 
 
-def _seen(request: Any) -> SeenRequest:
+def _seen(request: Any) -> SentRequest:
     headers = {name.lower(): value for name, value in request.headers.raw}
-    return SeenRequest(
+    return SentRequest(
         request.method, str(request.url), request.url.raw_path.partition(b"?")[0], headers, request.content
     )
 

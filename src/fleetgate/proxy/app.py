@@ -12,13 +12,14 @@ from time import perf_counter, time
 from typing import Any, Protocol
 
 from fleetgate.config.errors import BadValue
-from fleetgate.config.known_providers import KNOWN_PROVIDERS
 from fleetgate.config.settings import Settings
 from fleetgate.config.units import parse_duration_ms
 from fleetgate.core.entities import CLASSES
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.queue.order import MAX_PRIORITY
+from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.gate.serving.model_calls import ModelCalls
+from fleetgate.gate.serving.reported_rates import report_rates
 from fleetgate.prices import Price, load_in_background, price_of
 from fleetgate.proxy.access_log import AccessLog
 from fleetgate.proxy.attempts import LEFT, NOT_TAKEN, Attempts
@@ -33,7 +34,6 @@ from fleetgate.proxy.key_accounts import KeyAccounts
 from fleetgate.proxy.login_identities import TABLE as IDENTITIES
 from fleetgate.proxy.login_identities import LoginIdentities
 from fleetgate.proxy.providers import RESERVED, ProxiedProviders
-from fleetgate.proxy.reported_rates import report_rates
 from fleetgate.proxy.request_body import SURELY_READ_BYTES, BodyMemory, RequestBody
 from fleetgate.proxy.response_relay import (
     BrokenOff,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-from fleetgate.config.known_providers import KNOWN_PROVIDERS
 from fleetgate.config.settings import Provider, Settings
+from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.proxy.headers import Pairs
 from fleetgate.proxy.http_client.connection import OnNews, UpstreamRequest, UpstreamResponse
 from fleetgate.proxy.http_client.pool import UpstreamConnections

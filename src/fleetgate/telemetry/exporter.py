@@ -18,7 +18,7 @@ from fleetgate.gate.outage_log import Trouble
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.store_files import make_file
 from fleetgate.present.log_time import offset_ms
-from fleetgate.telemetry.records import CallRecord, Programs, RunRecord, run_record
+from fleetgate.telemetry.records import Programs, ProxiedCall, RunRecord, run_record
 
 MOST_CALLS = 10_000  # that wait for the thread
 _EVERY_S = 0.5
@@ -28,7 +28,7 @@ class Sink(Protocol):
     """Where runs and calls go: `otlp.Otlp`."""
 
     def add_run(self, run: RunRecord) -> None: ...
-    def add_call(self, call: CallRecord) -> None: ...
+    def add_call(self, call: ProxiedCall) -> None: ...
     def observe_pools(self, pools: list[PoolView]) -> None: ...
     def close(self) -> None: ...
 
@@ -40,7 +40,7 @@ class Exporter:
         self._open_gate = open_gate
         self._sink = sink
         self._trouble = Trouble(say)
-        self._calls: deque[CallRecord] = deque(maxlen=MOST_CALLS)
+        self._calls: deque[ProxiedCall] = deque(maxlen=MOST_CALLS)
         self._programs = Programs()
         self._gate: DirectGate | None = None
         self._seq = -1
@@ -51,7 +51,7 @@ class Exporter:
     def start(self) -> None:
         self._thread.start()
 
-    def note_call(self, call: CallRecord) -> None:
+    def note_call(self, call: ProxiedCall) -> None:
         """A call has ended. Only appends."""
         self._calls.append(call)
 

@@ -30,7 +30,7 @@ from opentelemetry.util.types import AttributeValue
 from fleetgate import __version__
 from fleetgate.core.usage import Usage
 from fleetgate.core.views.pool_and_lease_views import PoolView
-from fleetgate.telemetry.records import CallRecord, RunRecord
+from fleetgate.telemetry.records import ProxiedCall, RunRecord
 
 Attributes = dict[str, AttributeValue]
 
@@ -145,7 +145,7 @@ class Otlp:
         span.end(_ns(ended))
         self._count(attributes, run.outcome, held + waited, waited, run.usage)
 
-    def add_call(self, call: CallRecord) -> None:
+    def add_call(self, call: ProxiedCall) -> None:
         """A proxied call has ended: a trace, or a part of its run's or its program's."""
         started = call.ended_ms - call.ms
         name = call.model.partition("/")[2]
@@ -204,7 +204,7 @@ def trace_ids(lease: str) -> tuple[int, int]:
     return int.from_bytes(digest[:16]), int.from_bytes(digest[16:24])
 
 
-def _parent(call: CallRecord) -> Context:
+def _parent(call: ProxiedCall) -> Context:
     if call.run:
         trace_id, span_id = trace_ids(call.run)
         above = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))

@@ -28,7 +28,7 @@ class RunRecord(Struct, frozen=True):
     usage: Usage | None = None
 
 
-class CallRecord(Struct, frozen=True):
+class ProxiedCall(Struct, frozen=True):
     """A call that passed through the proxy and has ended."""
 
     model: str

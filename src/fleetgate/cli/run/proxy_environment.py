@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from fleetgate.config.known_providers import KNOWN_PROVIDERS
 from fleetgate.config.paths import state_folder
 from fleetgate.config.settings import Settings
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.core.model_names import canonical
+from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.gate.serving.service_address import read_address
 from fleetgate.signals.agents import sent_elsewhere, use_of
 from fleetgate.signals.agents.detect import KNOWN, find_program
