@@ -24,13 +24,14 @@ _NAMES = {
     "Manage caps and the queue": "cap budget cooldown pause resume drain backoff bump cancel",
     "Queue jobs for later": "submit jobs show logs wait retry approve clean worker dispatch",
     "Serve the dashboard, API and proxy": "serve open env node notify mcp",
-    "Set up": "shim config store doctor simulate completion help",
+    "Set up": "init shim config store doctor simulate completion help",
 }
 SECTIONS = {heading: names.split() for heading, names in _NAMES.items()}
 _ELSEWHERE = {
     "run": "commands.run_click",
     "top": "top.command",
     "doctor": "doctor.command",
+    "init": "init.command",
     "mcp": "mcp.command",
     "shim": "shims.command",
 }

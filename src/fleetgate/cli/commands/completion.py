@@ -16,8 +16,13 @@ def command(shell: str) -> None:
     zsh:   eval "$(fleetgate completion zsh)"       in ~/.zshrc
     fish:  fleetgate completion fish > ~/.config/fish/completions/fleetgate.fish
     """
+    click.echo(completion_script(shell))
+
+
+def completion_script(shell: str) -> str:
+    """The script for a shell."""
     from fleetgate.cli.click_group import group
 
     cls = get_completion_class(shell)
     assert cls is not None
-    click.echo(cls(group, {}, "fleetgate", "_FLEETGATE_COMPLETE").source())
+    return cls(group, {}, "fleetgate", "_FLEETGATE_COMPLETE").source()

@@ -78,11 +78,10 @@ def startup_files(shell: str, environ: Mapping[str, str]) -> list[str]:
 def path_block(shell: str, folder: str) -> Block:
     """Puts a folder first on PATH, if it exists."""
     about = "# The shims of Fleetgate come first on PATH (`fleetgate shim ls`)."
+    name = quoted(shell, folder)
     if shell == "fish":
-        name = _fish_quoted(folder)
         line = f"test -d {name}; and set -gx PATH {name} (string match -v -- {name} $PATH)"
         return Block("shims", (about, line))
-    name = shlex.quote(folder)
     first = f'case ":$PATH" in :{name}:*) ;; *) [ -d {name} ] && export PATH={name}:"$PATH" ;; esac'
     return Block("shims", (about, first))
 
@@ -128,7 +127,10 @@ def without_block(text: str, purpose: str) -> str:
     return f"{before}\n{after}" if joins else before + after
 
 
-def _fish_quoted(text: str) -> str:
+def quoted(shell: str, text: str) -> str:
+    """A word as a shell reads it."""
+    if shell != "fish":
+        return shlex.quote(text)
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -33,16 +33,27 @@ def available_bytes(proc: str = "/proc") -> int | None:
     """Memory that new processes here could use."""
     if sys.platform != "linux":
         return _ask_psutil()
-    machine = meminfo_available(_text(f"{proc}/meminfo"))
+    machine = meminfo_bytes(_text(f"{proc}/meminfo"), "MemAvailable")
     limits = [left for folder, kind in cgroup_folders(proc) if (left := cgroup_left(folder, kind)) is not None]
     return min(limits, default=None) if machine is None else min([machine, *limits])
 
 
-def meminfo_available(text: str) -> int | None:
-    """MemAvailable of /proc/meminfo in bytes."""
+def total_bytes(proc: str = "/proc") -> int | None:
+    """The memory of this machine, or of the cgroup that limits us."""
+    if sys.platform != "linux":
+        psutil = psutil_or_none()
+        return None if psutil is None else int(psutil.virtual_memory().total)
+    texts = [_text(f"{folder}/{_FILES[kind][0]}").strip() for folder, kind in cgroup_folders(proc)]
+    limits = [int(text) for text in texts if text.isdecimal()]
+    machine = meminfo_bytes(_text(f"{proc}/meminfo"), "MemTotal")
+    return min(limits, default=None) if machine is None else min([machine, *limits])
+
+
+def meminfo_bytes(text: str, field: str) -> int | None:
+    """A field of /proc/meminfo in bytes."""
     for line in text.splitlines():
         name, _, value = line.partition(":")
-        if name == "MemAvailable":
+        if name == field:
             number, _, unit = value.strip().partition(" ")
             return int(number) * (1024 if unit == "kB" else 1) if number.isdecimal() else None
     return None
