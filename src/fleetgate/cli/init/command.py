@@ -10,7 +10,7 @@ import click
 
 from fleetgate.cli.click_helpers import tell
 from fleetgate.cli.init.journal import Journal
-from fleetgate.cli.init.plan import Choice, Plan, left, planned
+from fleetgate.cli.init.plan import Choice, SetupPlan, left, planned
 from fleetgate.cli.init.status_line import COMMAND
 from fleetgate.cli.init.steps import AddedBlock, AnyStep, NewFile, check_home
 from fleetgate.cli.init.survey import Survey, below_home, survey
@@ -194,7 +194,7 @@ def _show_survey(found: Survey) -> None:
     screen.show()
 
 
-def _show_result(plan: Plan, todo: list[AnyStep], failures: list[str], *, dry_run: bool) -> None:
+def _show_result(plan: SetupPlan, todo: list[AnyStep], failures: list[str], *, dry_run: bool) -> None:
     screen = Screen()
     screen.line(Cell("Would change" if dry_run else "Changed", "bold"))
     for step in todo:
@@ -250,7 +250,7 @@ def _show_next() -> None:
     tell("  fleetgate init --undo    take all of this back")
 
 
-def _say_json(found: Survey, plan: Plan, todo: list[AnyStep], failures: list[str], *, dry_run: bool) -> None:
+def _say_json(found: Survey, plan: SetupPlan, todo: list[AnyStep], failures: list[str], *, dry_run: bool) -> None:
     say_json(
         {
             "found": found,

@@ -33,7 +33,7 @@ class Choice(Struct):
     extras: tuple[str, ...]
 
 
-class Plan(Struct):
+class SetupPlan(Struct):
     """Steps in order, notes for the user, and lines that an existing config file could have."""
 
     steps: list[AnyStep]
@@ -41,9 +41,9 @@ class Plan(Struct):
     suggestions: str = ""
 
 
-def planned(found: Survey, choice: Choice, environ: Mapping[str, str]) -> Plan:
+def planned(found: Survey, choice: Choice, environ: Mapping[str, str]) -> SetupPlan:
     """The steps for a choice; nothing is changed."""
-    plan = Plan([], [])
+    plan = SetupPlan([], [])
     _plan_config(plan, found, choice)
     if choice.shims and found.agents:
         plan.steps += _shim_steps(plan.notes, found, environ)
@@ -62,7 +62,7 @@ def planned(found: Survey, choice: Choice, environ: Mapping[str, str]) -> Plan:
     return plan
 
 
-def _plan_config(plan: Plan, found: Survey, choice: Choice) -> None:
+def _plan_config(plan: SetupPlan, found: Survey, choice: Choice) -> None:
     path = config_path()
     if not os.path.lexists(path):
         plan.steps.append(NewFile(path=path, text=config_text(found, choice.host)))
