@@ -58,6 +58,7 @@ def test_three_answers_lead_to_an_agent_that_is_counted_in_a_new_shell(fleet: Fl
         took_s = time.monotonic() - began
         assert "no lease" not in terminal.all.decode()
     ((_, granted),) = fleet.events_of(ev.Granted)
+    assert granted.ticket is not None
     assert granted.ticket.command == "claude"
     assert "host = 5 " in fleet.config.read_text()
     within(took_s, 15, "from `fleetgate init` to the first counted agent")
