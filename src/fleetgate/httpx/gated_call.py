@@ -49,6 +49,7 @@ class CallOptions(Struct, frozen=True):
     account: str = ""
     project: str = "default"
     priority: int = 0
+    work_class: str | None = None
     timeout_s: float | None = None
 
 
@@ -116,7 +117,7 @@ class GatedCalls:
         options, core = self._options, self.core
         price = await asyncio.to_thread(price_of, wanted.model, core.settings.prices)
         pending = self._calls.ask(
-            self._calls.spec((wanted.model,), options.project, False),
+            self._calls.spec((wanted.model,), options.project, False, options.work_class),
             self._calls.now(),
             size=call_size(wanted.fields, price),
             priority=options.priority,

@@ -45,6 +45,7 @@ class Transport(_Base):
       account: The account whose slots the calls take. The default is the provider's default account.
       project: The group that shares slots fairly with the other groups.
       priority: From -100 to 100. Each point counts as much as 12 s of waiting.
+      work_class: `"interactive"`, `"normal"` or `"batch"`: which work gives way to which.
       timeout_s: How long a call waits for a slot; after that it gets a 429. The default is to wait without a limit.
     """
 
@@ -57,11 +58,12 @@ class Transport(_Base):
         account: str = "",
         project: str = "default",
         priority: int = 0,
+        work_class: str | None = None,
         timeout_s: float | None = None,
     ) -> None:
         self._gate = gate
         self._inner = inner
-        self._options = CallOptions(provider, account, project, priority, timeout_s)
+        self._options = CallOptions(provider, account, project, priority, work_class, timeout_s)
         self._calls: GatedCalls | None = None
 
     def handle_request(self, request: Any) -> Any:
@@ -138,11 +140,12 @@ class AsyncTransport(_AsyncBase):
         account: str = "",
         project: str = "default",
         priority: int = 0,
+        work_class: str | None = None,
         timeout_s: float | None = None,
     ) -> None:
         self._gate = gate
         self._inner = inner
-        self._calls = GatedCalls(gate.core, CallOptions(provider, account, project, priority, timeout_s))
+        self._calls = GatedCalls(gate.core, CallOptions(provider, account, project, priority, work_class, timeout_s))
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request, once it has a slot."""
