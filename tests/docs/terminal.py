@@ -6,19 +6,24 @@ Ids, numbers, times and cut names differ from run to run: a line of a page match
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 TIMEOUT_S = 30.0
+SCENES = Path(__file__).with_name("scenes.sh")  # what setups may call
 _END = "\x1e"
 
 # A fake agent stays for FAKE_AGENT_S seconds, prints a sentence, and ends with FAKE_AGENT_CODE.
 _AGENT = """#!/bin/sh
+touch "$HOME/.started/$$"
 sleep "${FAKE_AGENT_S:-60}"
 echo "done: $(basename "$0")"
 exit "${FAKE_AGENT_CODE:-0}"
@@ -27,30 +32,32 @@ AGENTS = ("claude", "codex", "opencode", "gemini", "aider")
 
 _ID = r"[2-9a-kmnp-z]{10}"
 _NUMBER = r"~?\d[\d,.:]*(?:[kM]\b)?"
-_TIME = r"(?:\d+(?:\.\d+)?(?:ms|min|s|m|h|d)\b ?)+(?:\d+(?:s|m|h)\b)?"
+_TIME = r"(?:\d+(?:\.\d+)?(?:ms|min|s|m|h|d)\b)(?: \d+(?:s|m|h)\b)?"
 _MOMENT = r"(?:\d{4}-)?\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?)?"
-_VOLATILE = re.compile(rf"…|{_MOMENT}|{_TIME}|\b{_ID}\b|{_NUMBER}| +")
+_KINDS = (_MOMENT, _TIME, _ID, _NUMBER)
+_VOLATILE = re.compile(rf"{_MOMENT}|{_TIME}|\b{_ID}\b|{_NUMBER}")
 
 
 def pattern_of(line: str) -> str:
-    """The regular expression for one line of a page."""
+    """The regular expression for one line of a page. A cell that is cut may be cut elsewhere."""
+    cells = re.split(r" {2,}", line.strip())
+    return r"\s*" + r"\s+".join(_cell_pattern(cell) for cell in cells)
+
+
+def _cell_pattern(cell: str) -> str:
+    start, cut, end = cell.partition("…")
+    if cut:
+        return f"{_text_pattern(start[:4])}.*?{_text_pattern(end[-4:])}"
+    return _text_pattern(cell)
+
+
+def _text_pattern(text: str) -> str:
     parts, at = [], 0
-    for match in _VOLATILE.finditer(line):
-        parts.append(re.escape(line[at : match.start()]))
-        parts.append(_likeness(match[0]))
+    for match in _VOLATILE.finditer(text):
+        kind = next(kind for kind in _KINDS if re.fullmatch(kind, match[0]))
+        parts += [re.escape(text[at : match.start()]), f"(?:{kind})" if kind != _NUMBER else f"(?:{_TIME}|{_NUMBER})"]
         at = match.end()
-    return "".join([*parts, re.escape(line[at:])]).rstrip()
-
-
-def _likeness(text: str) -> str:
-    if text == "…":
-        return ".*?"
-    if not text.strip():
-        return " +"
-    for kind in (_MOMENT, _TIME, _ID, _NUMBER):
-        if re.fullmatch(kind, text):
-            return f"(?:{kind})" if kind is not _NUMBER else f"(?:{_TIME}|{_NUMBER})"
-    return re.escape(text)
+    return "".join([*parts, re.escape(text[at:])])
 
 
 def differences(expected: list[str], printed: list[str]) -> list[str]:
@@ -82,9 +89,10 @@ def _is_message(line: str) -> bool:
 class Terminal:
     """One bash for one page."""
 
-    def __init__(self, folder: Path) -> None:
-        home, programs = folder / "home", folder / "bin"
-        home.mkdir()
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="", dir="/tmp"))  # short, as long lines are cut and wrapped
+        home, programs = self._folder / "h", self._folder / "bin"
+        (home / ".started").mkdir(parents=True)
         programs.mkdir()
         for name in AGENTS:
             (programs / name).write_text(_AGENT)
@@ -101,6 +109,7 @@ class Terminal:
             "PYTHONWARNINGS": "error",
         }
         self._home = home
+        self._user = f"{pwd.getpwuid(os.getuid()).pw_name}@vm"
         self._process = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
             env=env,
@@ -111,6 +120,7 @@ class Terminal:
             start_new_session=True,
         )
         self._unread = b""
+        self._type(f". {SCENES}")
 
     def run(self, command: str, expected: list[str] | None = None) -> list[str]:
         """What a command prints. One in the background has a few seconds for what the page expects of it."""
@@ -135,7 +145,7 @@ class Terminal:
         self._process.stdin.write(f"{command}\n__code=$?; printf '{_END}\\n'; (exit $__code)\n".encode())
         self._process.stdin.flush()
         text = self._read_until_end(command)
-        return [line.replace(str(self._home), "/home/ann") for line in text.splitlines()]
+        return [line.replace(str(self._home), "/home/ann").replace(self._user, "ann@vm") for line in text.splitlines()]
 
     def _read_until_end(self, command: str) -> str:
         assert self._process.stdout is not None
@@ -161,6 +171,7 @@ class Terminal:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _groups(self) -> set[int]:
         """The process groups of this home: agents lead groups of their own."""

@@ -1,0 +1,78 @@
+# Scenes for the setups of the pages: shell functions that the terminal of tests/docs/terminal.py knows.
+
+config() { # the config file of the examples
+    mkdir -p ~/.config/fleetgate
+    cat >~/.config/fleetgate/config.toml <<'END'
+models = ["anthropic/claude-opus-4-6"]
+
+[agents]
+host = 6
+"anthropic/claude-opus-*" = 2
+
+[requests]
+umans = { cap = 4, cooldown = "350ms", on_429 = "step", max_hold = "30m" }
+END
+}
+
+until_true() { # wait until a command succeeds, for at most twenty seconds
+    for _ in $(seq 200); do
+        if eval "$1"; then return; fi
+        sleep 0.1
+    done
+    echo "never true: $1"
+}
+
+running() { # whether this many fake agents have started: each leaves a file
+    [ "$(find ~/.started -type f | wc -l)" = "$1" ]
+}
+
+waiting() { # whether this many runs have said that they wait
+    [ "$(grep -c 'waiting:' ~/.runs)" = "$1" ]
+}
+
+id_of() { # the id of the agent or ticket whose command contains this text
+    { fleetgate ps --json; fleetgate queue --json; } | python3 -c '
+import json, sys
+for line in sys.stdin:
+    listing = json.loads(line)
+    for row in listing.get("leases", []) + listing.get("tickets", []):
+        if sys.argv[1] in (row.get("command") or ""):
+            print(row["id"])
+' "$1"
+}
+
+busy() { # two agents are running on the two Opus slots, and two are waiting
+    config
+    fleetgate run -m anthropic/claude-opus-4-6 -- opencode run "fix the flaky parser test" 2>>~/.runs &
+    until_true "running 1"
+    fleetgate run -m anthropic/claude-opus-4-6 -- claude -p "write the release notes" 2>>~/.runs &
+    until_true "running 2"
+    fleetgate run -m anthropic/claude-opus-4-6 --project web -- opencode run "review the migration" 2>>~/.runs &
+    until_true "waiting 1"
+    fleetgate run -m anthropic/claude-opus-4-6 -- claude -p "triage the issues" 2>>~/.runs &
+    until_true "waiting 2"
+}
+
+umans_call() { # a script holds a slot of umans
+    bash -c 'fleetgate acquire -m umans/coder --kind requests --pid $$ >/dev/null; exec sleep 60' &
+    until_true "fleetgate ps --json | grep -q umans/coder"
+}
+
+some_jobs() { # one job has failed, one is running
+    config
+    fleetgate submit --name nightly --key nightly --retries 0 -- sh -c 'echo building; echo oops >&2; exit 3'
+    fleetgate submit -m anthropic/claude-sonnet-4-6 --name docs -- claude -p 'update the docs'
+    fleetgate worker -n 2 &
+    until_true "fleetgate jobs --json --state failed | grep -q nightly"
+    until_true "running 1"
+} >/dev/null 2>&1
+
+many_jobs() { # running, waiting for a retry, waiting for a slot, held, succeeded, failed
+    some_jobs
+    fleetgate submit --name flaky -- false
+    fleetgate submit --name deploy --confirm -- true
+    fleetgate submit --name hello -- echo hello
+    until_true "fleetgate jobs --json --state held | grep -q deploy"
+    until_true "fleetgate jobs --json --state succeeded | grep -q hello"
+    until_true "fleetgate jobs --json --state queued | grep -q flaky"
+} >/dev/null 2>&1
