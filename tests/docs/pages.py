@@ -3,6 +3,7 @@
 A comment right before a block says how it is tested:
 
 - `<!-- illustrative: why -->`: the block is not run.
+- `<!-- run: tests/… -->`: that test runs it.
 - `<!-- setup: commands -->`: these shell commands run first, unseen by the reader. A variable that they set and that
   has the name of an id, such as `uwsjr55bkg`, replaces that id in the commands of the page.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
-_COMMENT = re.compile(r"<!--\s*(illustrative|setup):\s*((?:(?!-->).)*?)\s*-->\s*$", re.DOTALL)
+_COMMENT = re.compile(r"<!--\s*(illustrative|setup|run):\s*((?:(?!-->).)*?)\s*-->\s*$", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block. `why_not` is the reason why it is not run."""
+    """One fenced block. `why_not` is the reason why it is not run, `run_by` another test that runs it."""
 
     page: Path
     line: int
@@ -36,6 +37,7 @@ class Block:
     text: str
     why_not: str = ""
     setup: str = ""
+    run_by: str = ""
 
     @property
     def name(self) -> str:
@@ -60,8 +62,8 @@ def blocks_of(page: Path) -> list[Block]:
     for match in re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         comment = _COMMENT.search(text[: match.start()])
         marks = {comment[1]: comment[2]} if comment else {}
-        line = text.count("\n", 0, match.start()) + 1
-        blocks.append(Block(page, line, match[1], match[2], marks.get("illustrative", ""), marks.get("setup", "")))
+        said = (marks.get(each, "") for each in ("illustrative", "setup", "run"))
+        blocks.append(Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2], *said))
     return blocks
 
 

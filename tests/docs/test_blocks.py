@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from fleetgate.config.file import check
-from tests.docs.pages import PAGES, Block, all_blocks, blocks_of
+from tests.cli.test_help import all_commands
+from tests.docs.pages import PAGES, ROOT, Block, all_blocks, blocks_of
 from tests.docs.terminal import Terminal, differences
 
 RUN = [page for page in PAGES if any(block.language == "console" and not block.why_not for block in blocks_of(page))]
@@ -30,6 +32,34 @@ def test_the_commands_of_a_page_print_what_the_page_shows(page: Path):
     finally:
         terminal.close()
     assert not problems, "\n".join(problems)
+
+
+def test_every_block_with_commands_or_a_program_is_run_or_says_why_not():
+    code = [block for block in all_blocks() if block.language in ("sh", "bash", "py", "python")]
+    assert not [block.name for block in code if not block.why_not and not block.run_by]
+    assert not [
+        block.name for block in code if block.run_by and block.page.name not in (ROOT / block.run_by).read_text()
+    ]
+
+
+def test_commands_that_are_only_shown_exist_with_their_options():
+    assert not [f"{block.name}: {each}" for block in all_blocks() for each in _unknown_words(block)]
+
+
+def _unknown_words(block: Block) -> list[str]:
+    """The commands and options in a block that Fleetgate does not have."""
+    commands = dict(all_commands())
+    shown = block.text if block.language in ("sh", "bash") else "\n".join(step.command for step in block.steps())
+    unknown = []
+    for words in re.findall(r"(?:^|[;(&|] ?|&& )fleetgate (?:-v )?([a-z][^;)#\n]*)", shown, re.MULTILINE):
+        typed = words.partition(" -- ")[0].split()
+        path = " ".join(typed[:2]) if " ".join(typed[:2]) in commands else typed[0]
+        if path not in commands:
+            unknown.append(path)
+            continue
+        options = {name for each in commands[path].params for name in (*each.opts, *each.secondary_opts)}
+        unknown += [word for word in typed if re.fullmatch(r"--[a-z-]+", word) and word not in options]
+    return unknown
 
 
 def _settings() -> list[Block]:
