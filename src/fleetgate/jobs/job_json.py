@@ -12,6 +12,7 @@ from fleetgate.present.json.state import reason_json, seconds
 from fleetgate.present.json.usage import usage_json
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.wall_time import utc
+from fleetgate.signals.agents.placeholders import filled_in
 from fleetgate.signals.redaction import redact_words
 
 STREAMS = {OUT: "out", ERR: "err", NOTE: "fleetgate"}
@@ -39,7 +40,7 @@ def job_json(view: JobView, moments: LogTimes) -> JobShape:
         signal=job.signal,
         outcome=job.outcome or None,
         why=job.why or None,
-        command=redact_words(spec.argv),
+        command=filled_in(redact_words(spec.argv), job.model),
         cwd=spec.cwd,
         env=sorted(spec.env),
         host=None if spec.any_host else spec.host,

@@ -18,6 +18,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.present.json.state import process_json, reason_json
 from fleetgate.present.json.usage import budget_amount, unit_of, usage_json
 from fleetgate.present.log_time import Json, LogTimes
+from fleetgate.present.request_text import command_of
 from fleetgate.present.text import amount_text, count, span, spent_text
 from fleetgate.present.wall_time import utc
 from fleetgate.signals.agents.placeholders import filled_text
@@ -148,7 +149,8 @@ def sentence(event: ev.Event, at: int) -> str:
 
 def _queued(event: ev.Queued) -> str:
     models = ", ".join(event.ticket.spec.models) or "a slot"
-    return f"{event.ticket.id} is waiting for {models}: {_brief(event.reason)}{_quoted(event.ticket.command)}"
+    who = _named(event.ticket.id, event.ticket.name)
+    return f"{who} is waiting for {models}: {_brief(event.reason)}{_quoted(command_of(event.ticket))}"
 
 
 def _deferred(event: ev.Deferred) -> str:
@@ -158,10 +160,11 @@ def _deferred(event: ev.Deferred) -> str:
 def _granted(event: ev.Granted) -> str:
     waited = f" after {span(event.waited_ms)} in the queue" if event.waited_ms else ""
     command = _quoted(filled_text(event.ticket.command, event.model)) if event.ticket is not None else ""
+    who = event.id if event.ticket is None else _named(event.id, event.ticket.name)
     if event.adopted:
         why = _ADOPTED.get(event.adopted, event.adopted)
-        return f"{event.id} is already running and is counted from now on ({why}){command}"
-    return f"{event.id} got {event.model or 'a slot'}{waited}{command}"
+        return f"{who} is already running and is counted from now on ({why}){command}"
+    return f"{who} got {event.model or 'a slot'}{waited}{command}"
 
 
 _ADOPTED = {
@@ -183,7 +186,8 @@ def _renewed(event: ev.Renewed) -> str:
 def _released(event: ev.Released) -> str:
     end = f"signal {event.signal}" if event.signal else f"exit {event.exit_code}" if event.exit_code is not None else ""
     what = ", ".join(part for part in (event.outcome, end, event.evidence) if part)
-    return f"{event.id} ended: {what}; held {event.model or 'a slot'} for {span(event.held_ms)}{_spent(event)}"
+    held = f"held {event.model or 'a slot'} for {span(event.held_ms)}"
+    return f"{_named(event.id, event.name)} ended: {what}; {held}{_spent(event)}"
 
 
 def _spent(event: ev.Released | ev.Reclaimed) -> str:
@@ -213,7 +217,7 @@ def _reclaimed(event: ev.Reclaimed) -> str:
     if event.silent:
         what = f"its host {event.silent} was silent for too long (it may still be running there)"
     held = f"held {event.model or 'a slot'} for {span(event.held_ms)}"
-    return f"{event.id} was taken back, {what}{by}; {held}{_spent(event)}"
+    return f"{_named(event.id, event.name)} was taken back, {what}{by}; {held}{_spent(event)}"
 
 
 def _dropped(event: ev.Dropped) -> str:
@@ -366,6 +370,11 @@ def _backed_off(event: ev.BackedOff, at: int) -> str:
 def _backoff_ended(event: ev.BackoffEnded) -> str:
     why = {"credential": "the credential has changed", "account": "the credential names another account"}
     return f"{event.key} may be used again ({why.get(event.why, event.why)})"
+
+
+def _named(ident: str, name: str) -> str:
+    """`7kq2m9x4ab (review)`."""
+    return f"{ident} ({name})" if name else ident
 
 
 def _brief(reason: Reason) -> str:

@@ -13,6 +13,7 @@ from fleetgate.core.model_names import shown
 if TYPE_CHECKING:
     from datetime import tzinfo
 
+_DAYS = {"today": 0, "yesterday": 1}
 _FAR_MS = 10**14  # beyond the year 5000: a pause without an end
 _LEAST_EPOCH_MS = 10**11  # a smaller number is of seconds: until the year 5138
 _VALID_SINCE = "valid is RFC 3339 (2026-01-31T12:00:00Z), epoch seconds, epoch milliseconds, or an age like 10m"
@@ -52,6 +53,20 @@ def parse_since_ms(text: str, what: str = "--since", zone: tzinfo | None = None)
     if not 0 < number < _FAR_MS:
         raise BadRequest(f"{what} {shown(text)}: not a time; {_VALID_SINCE}")
     return round(number if number >= _LEAST_EPOCH_MS else number * 1000)
+
+
+def parse_moment_ms(text: str, what: str, now_ms: int, zone: tzinfo | None = None) -> int:
+    """Wall time in ms: as `parse_since_ms` reads it, or `today` and `yesterday`, which begin at midnight."""
+    days = _DAYS.get(text.strip().lower())
+    if days is None:
+        try:
+            return parse_since_ms(text, what, zone)
+        except BadRequest as error:
+            raise BadRequest(f"{error}; or a date (2026-01-31), today or yesterday") from None
+    from datetime import datetime, timedelta
+
+    day = datetime.fromtimestamp(now_ms / 1000, zone).date() - timedelta(days)
+    return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000)
 
 
 def _age_or_date(text: str, what: str, zone: tzinfo | None) -> int:

@@ -56,6 +56,7 @@ from fleetgate.present.limit_explanation import ExplanationShape, explained
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.model_choice import first_usable, unusable
 from fleetgate.present.name_lookup import check_selector, find_id, kind_for
+from fleetgate.present.request_text import label
 from fleetgate.present.run_statistics import SumsShape, sum_up, sums_json
 
 Limit = Annotated[int, Parameter(ge=0, le=10_000, description="at most so many")]
@@ -165,7 +166,7 @@ def _holder(found: dict[tuple[str, str], HolderShape], ticket: Ticket, process: 
     if shape is None:
         host = process_identity.host_of(process or ticket.holder)
         gone = process_identity.is_gone(process) if process else None
-        pid, client, command = process_identity.pid_of(process), ticket.client or None, ticket.command or None
+        pid, client, command = process_identity.pid_of(process), ticket.client or None, label(ticket) or None
         shape = found[key] = HolderShape(host, pid, client, command, gone, [], [], 0)
     return shape
 

@@ -27,6 +27,8 @@ from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.protocol import LogReplaced, Position, StoreError
 from fleetgate.present.event_text import TYPES, event_json, sentence
 from fleetgate.present.log_time import LogTimes
+from fleetgate.present.run_statistics import seq_before
+from fleetgate.present.wall_time import parse_moment_ms
 
 POLL_MS = 300
 _ONLY_ON_REQUEST = (
@@ -43,7 +45,11 @@ Row = tuple[int, int, ev.Event]  # sequence number, log time, event
 
 @click.command(short_help="Show what happened; -f follows.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
-@click.option("--since", metavar="SEQ", help="Only events after this sequence number.")
+@click.option(
+    "--since",
+    metavar="TIME|SEQ",
+    help="Only events since then: 10m, 2h, today, yesterday, 2026-01-31; or after this sequence number.",
+)
 @click.option("--type", "types", metavar="TYPE,…", multiple=True, help="Only events of these types.")
 @click.option("-n", "--lines", metavar="N", help="The last N events (default 50; all with --json or --since).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
@@ -52,27 +58,45 @@ def command(follow: bool, since: str | None, types: tuple[str, ...], lines: str 
 
     \b
     fleetgate history -f
-    fleetgate history --type paused,reduced
+    fleetgate history --since 10m
+    fleetgate history --since yesterday --type paused,reduced
     fleetgate history --json --since 1200 | jq -r 'select(.type == "released") | .model'
     """
-    since_seq = whole_number("--since", since)
     most = whole_number("-n", lines)
-    if most is None and not as_json and since_seq is None:
+    if most is None and not as_json and since is None:
         most = _LINES
     wanted = _wanted(types)
     if not wanted and not as_json:
         wanted = tuple(kind for kind in TYPES.values() if kind not in _ONLY_ON_REQUEST)
     with opened(configured=False) as gate:
+        since_seq = _since_seq(gate, since)
         printer = _EventPrinter(gate, wanted, as_json)
         try:
             reads_on = printer.print(_past(gate, since_seq, most, wanted))
             if reads_on and not follow and not as_json and not printer.printed:
-                note(_nothing_there(since_seq, bool(types), gate.state.seq))
+                note(_nothing_there(since, bool(types), gate.state.seq))
             if reads_on and follow:
                 _follow(gate, printer, since_seq or 0)
         except KeyboardInterrupt:
             return exit_codes.INTERRUPTED
     return exit_codes.OK
+
+
+def _since_seq(gate: DirectGate, since: str | None) -> int | None:
+    """The sequence number after which to begin. A bare number is one; anything else is a time."""
+    if since is None or _is_number(since):
+        return whole_number("--since", since)
+    moments = LogTimes(gate)
+    began = parse_moment_ms(since, "--since", moments.now + moments.offset_ms) - moments.offset_ms
+    return seq_before(gate.log, began, gate.replica.catch_up().seq)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _wanted(given: tuple[str, ...]) -> tuple[type, ...]:
@@ -123,7 +147,7 @@ def _noting_a_gap(events: Iterable[Row], since: int) -> Iterator[Row]:
         yield row
 
 
-def _nothing_there(since: int | None, wanted: bool, last: int) -> str:
+def _nothing_there(since: str | None, wanted: bool, last: int) -> str:
     if not last:
         return "no events yet (to run something: fleetgate run -m MODEL -- COMMAND…)"
     what = "no such events" if wanted else "no events"

@@ -20,6 +20,7 @@ from fleetgate.jobs.job_json import job_json
 from fleetgate.jobs.job_store import JobSelection, JobView
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import span, spans, spent_cells
+from fleetgate.signals.agents.placeholders import filled_text
 
 _COLUMNS = (
     Column("ID"),
@@ -117,7 +118,7 @@ def _row(view: JobView, moments: LogTimes, now: int) -> list[str | Cell]:
         Cell(view.state, _STYLES.get(view.state, "")),
         f"{view.position} of {view.of}" if view.position is not None and view.of else "",
         str(job.attempt) if job.attempt > 1 else "",
-        job.title,
+        filled_text(job.title, job.model),
         models,
         why(view, moments),
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "",

@@ -18,6 +18,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.present.json import listings
 from fleetgate.present.json.state import ticket_json
 from fleetgate.present.log_time import LogTimes
+from fleetgate.present.request_text import label
 from fleetgate.present.text import spans
 
 _COLUMNS = (
@@ -109,7 +110,7 @@ def _row(view: TicketView, moments: LogTimes, host: str) -> list[str | Cell]:
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
         "" if ticket.spec.project == "default" else ticket.spec.project,
         class_shown(ticket.spec.work_class),
-        ticket.command,
+        label(ticket),
         ticket.client if ticket.renew_ms else "" if there == host else there,
         "-" if ticket.renew_ms else pid_shown(ticket.holder),
     ]

@@ -19,6 +19,7 @@ from fleetgate.jobs.job_store import JobView
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import spans, spent_text
 from fleetgate.present.wall_time import local_and_utc
+from fleetgate.signals.agents.placeholders import filled_in
 from fleetgate.signals.redaction import redact_words
 
 _LAST_ATTEMPTS = 5
@@ -65,7 +66,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("job", f"{view.id}{f' ({spec.name})' if spec.name else ''}"),
         ("state", f"{view.state}{place}{when}"),
         ("why", view.reason.text if view.reason is not None else job.why),
-        ("command", join(redact_words(spec.argv))),
+        ("command", join(filled_in(redact_words(spec.argv), job.model))),
         ("in", spec.cwd),
         ("env", ", ".join(sorted(spec.env))),
         ("model", job.model or ", ".join(spec.models)),

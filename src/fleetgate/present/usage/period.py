@@ -7,7 +7,7 @@ like India's do not begin together: an hour counts for the day in which it ends.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -17,10 +17,9 @@ from fleetgate.core.budgets.usage_sums import HOUR_MS
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.wall_time import parse_since_ms, utc
+from fleetgate.present.wall_time import parse_moment_ms, utc
 
 _SHIFT_MS = 900_000  # offsets of time zones are multiples of it: a clock that drifted is not off by so much
-_DAYS = {"today": 0, "yesterday": 1}
 _MOST_HOURS = 10**6  # since 1970: until the year 2084
 
 
@@ -82,10 +81,10 @@ def parse_period(
     shift_ms = round(moments.offset_ms / _SHIFT_MS) * _SHIFT_MS
     now_ms = moments.now + moments.offset_ms
     current = (now_ms - shift_ms) // HOUR_MS
-    low = max((_moment_ms(since, names[0], now_ms, zone) - shift_ms) // HOUR_MS, 0)
+    low = max((parse_moment_ms(since, names[0], now_ms, zone) - shift_ms) // HOUR_MS, 0)
     high = current + 1
     if until:
-        high = min((_moment_ms(until, names[1], now_ms, zone) - shift_ms) // HOUR_MS, _MOST_HOURS)
+        high = min((parse_moment_ms(until, names[1], now_ms, zone) - shift_ms) // HOUR_MS, _MOST_HOURS)
         if high <= low:
             raise BadRequest(
                 f"{names[1]} {shown(until)} must be at least an hour after {names[0]} {shown(since)}: usage is summed "
@@ -94,15 +93,3 @@ def parse_period(
     elif low > current:
         raise BadRequest(f"{names[0]} {shown(since)} is in the future: valid is a time before now, such as 7d")
     return UsagePeriod(low, high, shift_ms, now_ms, zone)
-
-
-def _moment_ms(text: str, what: str, now_ms: int, zone: tzinfo | None) -> int:
-    """Wall time: as for `--since` elsewhere, or `today` and `yesterday`, which begin at midnight."""
-    days = _DAYS.get(text.strip().lower())
-    if days is None:
-        try:
-            return parse_since_ms(text, what, zone)
-        except BadRequest as error:
-            raise BadRequest(f"{error}; or a date (2026-01-31), today or yesterday") from None
-    day = _local(now_ms, zone).date() - timedelta(days)
-    return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000)
