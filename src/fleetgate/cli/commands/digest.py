@@ -70,7 +70,7 @@ def command(since: str, as_json: bool) -> None:
     if not complete and kept is not None:
         note(f"the history begins at {moments.local(kept[1])}")
     screen = Screen()
-    when = datetime.fromtimestamp((began + moments.offset_ms) / 1000, zone).strftime("%a %Y-%m-%d %H:%M")
+    when = datetime.fromtimestamp((began + moments.offset_ms) / 1000, zone).strftime("%Y-%m-%d %H:%M")
     screen.line(Cell(f"since {when} ({span(moments.now - began)})", "bold"))
     _draw_runs(screen, digest, running, waiting)
     _draw_usage(screen, used)
