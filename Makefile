@@ -17,7 +17,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: ## Show a dozen agents against a limited provider, without and with Fleetgate (no network)
-	@sh tools/bootstrap testing
+	@sh tools/bootstrap demo
 	@$(BIN)/python -m demo $(ARGS)
 
 test: ## Lint, check types and run all tests (some of them: ARGS="-k queue")

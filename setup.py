@@ -84,10 +84,21 @@ def modules():
             config.write_text(MYPY)
             paths = [f"src/fleetgate/{path}" for path in COMPILED]
             # A higher optimisation level takes twice as long and gains nothing.
-            return mypycify([f"--config-file={config}", *paths], opt_level="1", debug_level="0", group_name="fleetgate")
+            arguments = [f"--config-file={config}", *paths]
+            found = mypycify(arguments, opt_level="1", debug_level="0", group_name="fleetgate")
+            return [smaller(each) for each in found]
     except (Exception, SystemExit) as error:
         go_on_without(error)
         return []
+
+
+def smaller(extension):
+    """The same code in a third less space: without symbols, tables for unwinding and padding, which nothing uses."""
+    if sys.platform == "linux":
+        extension.extra_compile_args += ["-ffunction-sections", "-fdata-sections", "-fvisibility=hidden"]
+        extension.extra_compile_args += ["-fno-asynchronous-unwind-tables"]
+        extension.extra_link_args += ["-Wl,-s", "-Wl,--gc-sections", "-Wl,-z,noseparate-code", "-Wl,--build-id=none"]
+    return extension
 
 
 def go_on_without(error):

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleetgate.cli.output.table import Cell, Screen, cell_width
+from fleetgate.cli.output.cells import cell_width
+from fleetgate.cli.output.table import Cell, Screen
 from fleetgate.cli.top.layout import frame
 from fleetgate.cli.top.loop import begin
 from fleetgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS, slots_bar

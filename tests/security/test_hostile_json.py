@@ -88,10 +88,10 @@ def test_hostile_bodies_are_refused_by_every_route_that_takes_one(served: Served
 
 def test_the_fast_path_and_the_usual_one_refuse_a_deep_body(served: Served):
     for body in (b"[" * DEEP, b'{"models": ' + b"[" * DEEP, b'{"since": ' + b'{"a":' * 5000):
-        assert served.request("POST", "/v1/leases", body).status == 400
+        fast = served.request("POST", "/v1/leases", body)
         usual = served.request("POST", "/v1/leases?usual=1", body)
-        assert (usual.status, usual.json["reason"]) == (400, "bad_json")
-        assert "nested" in usual.json["error"]
+        assert (fast.status, fast.json) == (usual.status, usual.json)
+        assert usual.status == 400
 
 
 def test_a_hostile_call_of_a_model_is_refused_or_takes_its_slot(tmp_path_factory: pytest.TempPathFactory):

@@ -228,7 +228,7 @@ def test_the_service_removes_the_file_of_a_code_that_was_never_used(tmp_path: Pa
     service = SimpleNamespace(url="http://127.0.0.1", access=SimpleNamespace(tokens=Tokens(TOKEN.decode())))
 
     async def make_link() -> None:
-        await session_routes.login_link.fn(service)
+        await session_routes.login_link.handler(service)
         async with asyncio.timeout(60):
             while old.exists():
                 await asyncio.sleep(0.01)

@@ -13,16 +13,13 @@ from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, get
-from litestar.datastructures import ResponseHeader
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import HeaderParameter, Parameter
-from litestar.types import ASGIApp
+from msgspec import Meta
 
 from fleetgate.api.errors import RequestRefused
 from fleetgate.api.events.feed import FeedEvent, FeedListener, Notice, words
 from fleetgate.api.history_reader import unhurried
 from fleetgate.api.http.client import cycle_of, on_disconnect
+from fleetgate.api.router.route import DocumentedAnswer, Header, get
 from fleetgate.api.routes.read import Types, event_types
 from fleetgate.api.security.request_guard import Receive, Scope, Send
 from fleetgate.api.service import Service
@@ -39,10 +36,11 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-Since = Annotated[int | None, Parameter(ge=0, le=2**53, description="resume after this sequence number")]
+Since = Annotated[int, Meta(ge=0, le=2**53, description="resume after this sequence number")]
 LastEventId = Annotated[
-    str | None,
-    HeaderParameter(name="Last-Event-ID", max_length=20, pattern="^[0-9]*$", description="resume after this one"),
+    str,
+    Header("Last-Event-ID"),
+    Meta(max_length=20, pattern="^[0-9]*$", description="resume after this one"),
 ]
 
 
@@ -50,26 +48,22 @@ LastEventId = Annotated[
     "/v1/events",
     summary="Follow events as they happen: server-sent events",
     media_type="text/event-stream",
-    responses={200: ResponseSpec(str, description="A stream without end", media_type="text/event-stream")},
-    response_headers=[ResponseHeader(name="cache-control", value="no-store", documentation_only=True)],
+    answers={200: DocumentedAnswer(str, "A stream without end", "text/event-stream")},
+    headers=("cache-control",),
 )
 async def events(
     service: Service,
-    request: Request[Any, Any, Any],
-    since: Since = None,
+    since: Since | None = None,
     types: Types = "",
-    last_event_id: LastEventId = None,
-) -> ASGIApp:
+    last_event_id: LastEventId | None = None,
+) -> Stream:
     wanted = event_types(types)
     service.check_room_to_listen()
     if last_event_id:
         if not last_event_id.isdecimal():
             raise RequestRefused(400, "bad_request", "Last-Event-ID: valid is a sequence number of the log")
         since = int(last_event_id)
-    if request.method == "HEAD":
-        raise RequestRefused(405, "method_not_allowed", "a stream is read with GET", allow="GET")
-    stream: Any = Stream(service, since, frozenset(tag for tag, each in TYPES.items() if each in wanted))
-    return stream  # type: ignore[no-any-return]
+    return Stream(service, since, frozenset(tag for tag, each in TYPES.items() if each in wanted))
 
 
 class Stream:

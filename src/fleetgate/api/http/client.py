@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from litestar import Request
+from fleetgate.api.router.route import ApiRequest
 
 Receive = Callable[[], Awaitable[Any]]
 Stop = Callable[[], object]
 
 
-def client_of(request: Request[Any, Any, Any]) -> str:
+def client_of(request: ApiRequest) -> str:
     """The client that made a change, for the history."""
     client = request.scope.get("client")
     return f"HTTP client {client[0]}" if client else "HTTP client"

@@ -6,15 +6,14 @@ is only for clients with the token, since its files are private.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from litestar import Request, Response, get, post
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter, QueryParameter
+from msgspec import Meta
 
 from fleetgate.api.errors import RequestRefused
 from fleetgate.api.http.client import client_of
 from fleetgate.api.jobs.bodies import JobBody, JobsBody, JobsSubmitted
+from fleetgate.api.router.route import ApiRequest, ApiResponse, DocumentedAnswer, Parameter, get, post
 from fleetgate.api.routes.read import Limit, Offset
 from fleetgate.api.service import Service
 from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputShape, SubmittedShape
@@ -22,19 +21,17 @@ from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputSh
 PAGE_BYTES = 256 * 1024
 
 States = Annotated[
-    str, QueryParameter(name="state", max_length=200, description="only in these states, separated by commas")
+    str, Parameter("state"), Meta(max_length=200, description="only in these states, separated by commas")
 ]
-Part = Annotated[str, Parameter(max_length=200, description="filter by name or command (substring)")]
-Project = Annotated[str, Parameter(max_length=100)]
-Within = Annotated[
-    float | None, Parameter(gt=0, le=100_000_000, description="only those submitted within so many seconds")
-]
-All = Annotated[bool, QueryParameter(name="all", description="also those that ended more than a day ago")]
-After = Annotated[str, Parameter(max_length=40, description="`next` of the answer before")]
-Bytes = Annotated[int, Parameter(ge=1, le=1 << 20, description="about so many bytes, and at least one record")]
-Tail = Annotated[int | None, Parameter(ge=0, le=1 << 20, description="begin so many bytes before the end")]
-Wait = Annotated[float, Parameter(ge=0, le=60, description="how long to wait where there is nothing new")]
-Stream = Annotated[Literal["", "out", "err", "fleetgate"], Parameter(description="only this stream")]
+Part = Annotated[str, Meta(max_length=200, description="filter by name or command (substring)")]
+Project = Annotated[str, Meta(max_length=100)]
+Within = Annotated[float, Meta(gt=0, le=100_000_000, description="only those submitted within so many seconds")]
+All = Annotated[bool, Parameter("all"), Meta(description="also those that ended more than a day ago")]
+After = Annotated[str, Meta(max_length=40, description="`next` of the answer before")]
+Bytes = Annotated[int, Meta(ge=1, le=1 << 20, description="about so many bytes, and at least one record")]
+Tail = Annotated[int, Meta(ge=0, le=1 << 20, description="begin so many bytes before the end")]
+Wait = Annotated[float, Meta(ge=0, le=60, description="how long to wait where there is nothing new")]
+Stream = Annotated[Literal["", "out", "err", "fleetgate"], Meta(description="only this stream")]
 
 
 @get("/v1/jobs", summary="What runs, what waits and why, what has ended")
@@ -43,7 +40,7 @@ async def jobs(
     states: States = "",
     project: Project = "",
     name: Part = "",
-    since_s: Within = None,
+    since_s: Within | None = None,
     everything: All = False,
     limit: Limit = 200,
     offset: Offset = 0,
@@ -52,19 +49,19 @@ async def jobs(
     return await service.jobs.page(JobFilter(chosen, project, name, since_s, everything), offset, limit)
 
 
-@get("/v1/jobs/{ident:str}", summary="One job")
+@get("/v1/jobs/{ident}", summary="One job")
 async def job(service: Service, ident: str) -> JobShape:
     return await service.jobs.do(lambda jobs: jobs.one(ident))
 
 
-@get("/v1/jobs/{ident:str}/output", summary="What a job printed; with `wait_s`, as it prints it")
+@get("/v1/jobs/{ident}/output", summary="What a job printed; with `wait_s`, as it prints it")
 async def output(
     service: Service,
-    request: Request[Any, Any, Any],
+    request: ApiRequest,
     ident: str,
     after: After = "",
     limit: Bytes = PAGE_BYTES,
-    tail: Tail = None,
+    tail: Tail | None = None,
     stream: Stream = "",
     wait_s: Wait = 0.0,
 ) -> OutputShape:
@@ -80,17 +77,17 @@ async def output(
 @post(
     "/v1/jobs",
     summary="Leave work in the line, to be done by a worker",
-    responses={200: ResponseSpec(SubmittedShape, description="One with this key is there", generate_examples=False)},
+    answers={200: DocumentedAnswer(SubmittedShape, "One with this key is there")},
 )
-async def submit(service: Service, request: Request[Any, Any, Any], data: JobBody) -> Response[SubmittedShape]:
+async def submit(service: Service, request: ApiRequest, data: JobBody) -> ApiResponse[SubmittedShape]:
     _check_may_submit(service)
     by = client_of(request)
     (one,) = await service.jobs.do(lambda jobs: jobs.submit([data.said()], by))
-    return Response(one, status_code=201 if one.new else 200)
+    return ApiResponse(one, status=201 if one.new else 200)
 
 
 @post("/v1/jobs/batch", summary="Many jobs in one transaction, all or none")
-async def submit_many(service: Service, request: Request[Any, Any, Any], data: JobsBody) -> JobsSubmitted:
+async def submit_many(service: Service, request: ApiRequest, data: JobsBody) -> JobsSubmitted:
     _check_may_submit(service)
     by = client_of(request)
     said = [each.said() for each in data.jobs]
@@ -106,19 +103,19 @@ def _check_may_submit(service: Service) -> None:
         )
 
 
-@post("/v1/jobs/{ident:str}/cancel", summary="Take a job out of the queue, or end it", status_code=200)
-async def cancel(service: Service, request: Request[Any, Any, Any], ident: str) -> JobShape:
+@post("/v1/jobs/{ident}/cancel", summary="Take a job out of the queue, or end it", status=200)
+async def cancel(service: Service, request: ApiRequest, ident: str) -> JobShape:
     by = client_of(request)
     return await service.jobs.do(lambda jobs: jobs.cancel(ident, by))
 
 
-@post("/v1/jobs/{ident:str}/retry", summary="Run a finished job again", status_code=200)
-async def retry(service: Service, request: Request[Any, Any, Any], ident: str) -> JobShape:
+@post("/v1/jobs/{ident}/retry", summary="Run a finished job again", status=200)
+async def retry(service: Service, request: ApiRequest, ident: str) -> JobShape:
     by = client_of(request)
     return await service.jobs.do(lambda jobs: jobs.retry(ident, by))
 
 
-@post("/v1/jobs/{ident:str}/approve", summary="Let a job run that was to be confirmed", status_code=200)
-async def approve(service: Service, request: Request[Any, Any, Any], ident: str) -> JobShape:
+@post("/v1/jobs/{ident}/approve", summary="Let a job run that was to be confirmed", status=200)
+async def approve(service: Service, request: ApiRequest, ident: str) -> JobShape:
     by = client_of(request)
     return await service.jobs.do(lambda jobs: jobs.approve(ident, by))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from litestar import delete, post, put
-from litestar.params import Parameter, QueryParameter
+from msgspec import Meta
 
 from fleetgate.api.bodies import BackoffBody, ClearedAnswer, SelectAnswer, SelectBody
 from fleetgate.api.errors import conflict
+from fleetgate.api.router.route import Parameter, delete, post, put
 from fleetgate.api.routes.read import candidates, lacking, selected, some_candidates
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
@@ -35,11 +35,11 @@ async def set_backoff(service: Service, data: BackoffBody) -> BackoffShape:
     return backoff_json(state.backoffs[made.key], moments)
 
 
-@delete("/v1/backoffs", summary="Use a model or account again", status_code=200)
+@delete("/v1/backoffs", summary="Use a model or account again", status=200)
 async def clear_backoffs(
     service: Service,
-    key: Annotated[str | None, Parameter(min_length=1, max_length=300)] = None,
-    everything: Annotated[bool, QueryParameter(name="all", description="clear all of them")] = False,
+    key: Annotated[str, Meta(min_length=1, max_length=300)] | None = None,
+    everything: Annotated[bool, Parameter("all"), Meta(description="clear all of them")] = False,
 ) -> ClearedAnswer:
     if (key is None) != everything:
         raise BadRequest("say which: key, or all=true")
@@ -49,7 +49,7 @@ async def clear_backoffs(
     return ClearedAnswer(names, entered(events))
 
 
-@post("/v1/select", summary="The model to use now; with `rotate`, the least recently chosen", status_code=200)
+@post("/v1/select", summary="The model to use now; with `rotate`, the least recently chosen", status=200)
 async def select(service: Service, data: SelectBody) -> SelectAnswer:
     models = some_candidates(candidates(service, data.models))
     state, moments = await service.look()

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
-from litestar import delete, get, post
-from litestar.params import Parameter
 from msgspec import Meta, Struct
 
 from fleetgate.api.bodies import JsonBody, Name
+from fleetgate.api.router.route import delete, get, post
 from fleetgate.api.security.request_guard import App
 from fleetgate.api.service import Service
 from fleetgate.config.budget_rules import read_amount
@@ -35,7 +34,7 @@ from fleetgate.present.wall_time import parse_until_ms
 _PREFIX = "/v1/budgets/"
 Amount = Annotated[float, Meta(gt=0, le=10**15)] | Annotated[str, Meta(min_length=1, max_length=40)]
 BudgetName = Annotated[
-    str, Parameter(max_length=900, description="the name of a budget as `GET /v1/budgets` lists it, URL-encoded")
+    str, Meta(max_length=900, description="the name of a budget as `GET /v1/budgets` lists it, URL-encoded")
 ]
 
 
@@ -83,7 +82,7 @@ async def budgets(service: Service) -> BudgetsShape:
     return budgets_json(state, moments)
 
 
-@post("/v1/budgets", summary="Set a rate or budget", status_code=200)
+@post("/v1/budgets", summary="Set a rate or budget", status=200)
 async def set_budget(service: Service, data: BudgetBody) -> BudgetsChangedAnswer:
     rule = read_budget(
         data.selector,
@@ -104,14 +103,14 @@ async def set_budget(service: Service, data: BudgetBody) -> BudgetsChangedAnswer
     return BudgetsChangedAnswer([budget_json(view, moments) for view in found], entered(events))
 
 
-@post("/v1/budgets/{name:str}/reset", summary="Count a budget from zero again", status_code=200)
+@post("/v1/budgets/{name}/reset", summary="Count a budget from zero again", status=200)
 async def reset_budget(service: Service, name: BudgetName) -> BudgetChangedAnswer:
     state, moments = await service.look()
     view = find_budget(state, unquote(name), moments.now)
     return await _changed(service, view.name, cmd.ResetBudget(view.name))
 
 
-@post("/v1/budgets/{name:str}/add", summary="Allow more than a budget has", status_code=200)
+@post("/v1/budgets/{name}/add", summary="Allow more than a budget has", status=200)
 async def add_to_budget(service: Service, name: BudgetName, data: BudgetMoreBody) -> BudgetChangedAnswer:
     state, moments = await service.look()
     view = find_budget(state, unquote(name), moments.now)
@@ -127,7 +126,7 @@ async def _changed(service: Service, name: str, command: cmd.Command) -> BudgetC
     return BudgetChangedAnswer(budget_json(find_budget(state, name, moments.now), moments), entered(events))
 
 
-@delete("/v1/budgets/{name:str}", summary="Remove a rate or budget, even one of the config file", status_code=200)
+@delete("/v1/budgets/{name}", summary="Remove a rate or budget, even one of the config file", status=200)
 async def remove_budget(service: Service, name: BudgetName) -> BudgetRemovedAnswer:
     state, moments = await service.look()
     rule = find_rule(state, unquote(name), moments.now)

@@ -5,7 +5,6 @@ Selector and kind are checked first; a request that is not valid changes nothing
 
 from __future__ import annotations
 
-from litestar import delete, post, put
 from msgspec.structs import asdict
 
 from fleetgate.api.bodies import (
@@ -22,6 +21,7 @@ from fleetgate.api.bodies import (
     PreviousCap,
     SelectorBody,
 )
+from fleetgate.api.router.route import delete, post, put
 from fleetgate.api.routes.read import Selector, cooldown_of
 from fleetgate.api.service import Service
 from fleetgate.config.environment import Environment
@@ -85,7 +85,7 @@ def _was(cap: Cap | None) -> PreviousCap | None:
     return PreviousCap(cap.cap, cap.auto, cap.source) if cap is not None and cap.capped else None
 
 
-@delete("/v1/caps", summary="Remove a cap: unlimited, whatever the config file says", status_code=200)
+@delete("/v1/caps", summary="Remove a cap: unlimited, whatever the config file says", status=200)
 async def remove_cap(service: Service, selector: Selector, kind: Kind | None = None) -> CapRemovedAnswer:
     selector = canonical(selector)
     state, _ = await service.look()
@@ -96,7 +96,7 @@ async def remove_cap(service: Service, selector: Selector, kind: Kind | None = N
     return CapRemovedAnswer(selector, found, None, entered(events), was)
 
 
-@post("/v1/caps/reset", summary="Reset a cap to the config file", status_code=200)
+@post("/v1/caps/reset", summary="Reset a cap to the config file", status=200)
 async def reset_cap(service: Service, data: SelectorBody) -> CapResetAnswer:
     state, _ = await service.look()
     kind = data.kind or cap_listing.kind_set(state, data.selector) or kind_for(state, data.selector)
@@ -110,7 +110,7 @@ async def reset_cap(service: Service, data: SelectorBody) -> CapResetAnswer:
     return CapResetAnswer(data.selector, kind, cap.cap, cap.auto, cap.source, entered(events), was)
 
 
-@post("/v1/caps/import", summary="Set the caps of a dispatch-model-caps.conf, all or none", status_code=200)
+@post("/v1/caps/import", summary="Set the caps of a dispatch-model-caps.conf, all or none", status=200)
 async def import_caps(service: Service, data: ImportBody) -> ImportAnswer:
     found = parse_caps(data.text, "text")
     rules = [cmd.SetRule(Rule("agents", selector, cap=cap)) for selector, cap in found]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from litestar import Request, Response, delete, get, put
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, RequestBody, Schema
 from msgspec import UNSET, Struct, UnsetType
 
+from fleetgate.api.router.route import ApiRequest, ApiResponse, DocumentedAnswer, delete, get, put
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
@@ -68,25 +65,17 @@ class OkAnswer(Struct, rename="camel"):
     provider_id: str
 
 
-_DOWN = {503: ResponseSpec(CompatProblem, description=DOWN, generate_examples=False)}
-_NOT_THERE = {404: ResponseSpec(CompatProblem, description=UNKNOWN, generate_examples=False), **_DOWN}
+_DOWN = {503: DocumentedAnswer(CompatProblem, DOWN)}
+_NOT_THERE = {404: DocumentedAnswer(CompatProblem, UNKNOWN), **_DOWN}
 _BAD = {
-    400: ResponseSpec(CompatProblem, description="The body is not what it must be", generate_examples=False),
+    400: DocumentedAnswer(CompatProblem, "The body is not what it must be"),
     **_NOT_THERE,
 }
 
 
-def _takes(name: str, least: int) -> type[Operation]:
-    """An operation whose body is read by hand, documented."""
-    number = Schema(type=OpenAPIType.INTEGER, minimum=least)
-    schema = Schema(type=OpenAPIType.OBJECT, properties={name: number}, required=[name])
-
-    @dataclass
-    class Takes(Operation):
-        def __post_init__(self) -> None:
-            self.request_body = RequestBody({"application/json": OpenAPIMediaType(schema=schema)}, required=True)
-
-    return Takes
+def _takes(name: str, least: int) -> dict[str, Any]:
+    """The schema of a body that is read by hand."""
+    return {"type": "object", "properties": {name: {"type": "integer", "minimum": least}}, "required": [name]}
 
 
 class CompatRefused(FleetgateError):
@@ -109,7 +98,7 @@ def _selector(path: str) -> str:
     return canonical(ident).replace("@default", "", 1)
 
 
-@get("/concurrency/status", summary="Every limit, and how full it is", responses=_DOWN)
+@get("/concurrency/status", summary="Every limit, and how full it is", answers=_DOWN)
 async def status(service: Service) -> ProvidersAnswer:
     state, moments = await service.look()
     views = [
@@ -139,7 +128,7 @@ def _provider(view: PoolView, offset_ms: int) -> ProviderShape:
     return shape
 
 
-@get("/concurrency/limits", summary="Every limit", responses=_DOWN)
+@get("/concurrency/limits", summary="Every limit", answers=_DOWN)
 async def limits(service: Service) -> LimitsAnswer:
     state, _ = await service.look()
     found = [
@@ -156,7 +145,7 @@ def _in_force(state: State, selector: str, cap: int) -> int:
     return cap if pool is None or not pool.cap.capped else pool.limit
 
 
-@get("/concurrency/limits/{ident:path}", summary="One limit", responses=_NOT_THERE)
+@get("/concurrency/limits/{ident:path}", summary="One limit", answers=_NOT_THERE)
 async def limit(service: Service, ident: str) -> LimitShape:
     state, _ = await service.look()
     selector = _selector(ident)
@@ -169,10 +158,10 @@ async def limit(service: Service, ident: str) -> LimitShape:
 @put(
     "/concurrency/limits/{ident:path}",
     summary="Set a limit",
-    operation_class=_takes("limit", 1),
-    responses=_BAD,
+    body_schema=_takes("limit", 1),
+    answers=_BAD,
 )
-async def set_limit(service: Service, request: Request[Any, Any, Any], ident: str) -> LimitShape:
+async def set_limit(service: Service, request: ApiRequest, ident: str) -> LimitShape:
     number = await _whole(request, "limit", 1, 1_000_000, BAD_LIMIT)
     selector = _selector(ident)
     rule = Rule(KIND, selector, cap=number, on_429="step", usage_gate=await _usage_gate(service, selector))
@@ -192,8 +181,8 @@ async def _usage_gate(service: Service, selector: str) -> bool | None:
 @delete(
     "/concurrency/limits/{ident:path}",
     summary="Remove a limit",
-    status_code=200,
-    responses=_NOT_THERE,
+    status=200,
+    answers=_NOT_THERE,
 )
 async def remove_limit(service: Service, ident: str) -> OkAnswer:
     """Harmless when there is none."""
@@ -205,7 +194,7 @@ async def remove_limit(service: Service, ident: str) -> OkAnswer:
     return OkAnswer(True, ident.removeprefix("/"))
 
 
-@get("/concurrency/cooldown/{ident:path}", summary="One cooldown", responses=_NOT_THERE)
+@get("/concurrency/cooldown/{ident:path}", summary="One cooldown", answers=_NOT_THERE)
 async def cooldown(service: Service, ident: str) -> CooldownShape:
     state, _ = await service.look()
     key = (KIND, _selector(ident))
@@ -218,16 +207,16 @@ async def cooldown(service: Service, ident: str) -> CooldownShape:
 @put(
     "/concurrency/cooldown/{ident:path}",
     summary="Set a cooldown",
-    operation_class=_takes("cooldownMs", 0),
-    responses=_BAD,
+    body_schema=_takes("cooldownMs", 0),
+    answers=_BAD,
 )
-async def set_cooldown(service: Service, request: Request[Any, Any, Any], ident: str) -> CooldownShape:
+async def set_cooldown(service: Service, request: ApiRequest, ident: str) -> CooldownShape:
     number = await _whole(request, "cooldownMs", 0, 86_400_000, BAD_COOLDOWN)
     await service.change(cmd.SetRule(Rule(KIND, _selector(ident), cooldown_ms=number)))
     return CooldownShape(ident.removeprefix("/"), number)
 
 
-async def _whole(request: Request[Any, Any, Any], name: str, least: int, most: int, otherwise: str) -> int:
+async def _whole(request: ApiRequest, name: str, least: int, most: int, otherwise: str) -> int:
     """A whole number in a body; `true` is not one, 4.0 is as in the clients' language."""
     try:
         document: object = msgspec.json.decode(await request.body())
@@ -241,10 +230,10 @@ async def _whole(request: Request[Any, Any, Any], name: str, least: int, most: i
     return value
 
 
-def on_error(error: Exception) -> Response[CompatProblem]:
+def on_error(error: Exception) -> ApiResponse[CompatProblem]:
     """These routes' own errors."""
     if isinstance(error, StoreError):
         error = CompatRefused(503, DOWN)
     if not isinstance(error, CompatRefused):
         raise error
-    return Response(CompatProblem(str(error)), status_code=error.status, media_type="application/json")
+    return ApiResponse(CompatProblem(str(error)), status=error.status, media_type="application/json")

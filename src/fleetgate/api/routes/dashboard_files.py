@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
-from litestar import Request, Response, get
 
 import fleetgate
 from fleetgate.api.errors import RequestRefused
+from fleetgate.api.router.route import ApiRequest, ApiResponse, get
 from fleetgate.api.routes.docs_page import docs_page
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(fleetgate.__file__)), "dashboard")
@@ -43,7 +44,7 @@ _PLAIN_PAGE = """<!doctype html>
 <p>The service runs. <a href="/docs">The API</a>, <a href="/v1/status">status</a>, <a href="/metrics">metrics</a>.</p>
 </html>
 """
-Content = Response[bytes]
+Content = ApiResponse[bytes]
 
 
 class DashboardFile(NamedTuple):
@@ -84,67 +85,70 @@ class DashboardFiles:
 FILES = DashboardFiles()
 
 
-@get("/", summary="The dashboard", include_in_schema=False)
-async def index(request: Request[Any, Any, Any]) -> Content:
+@get("/", summary="The dashboard", documented=False)
+async def index(request: ApiRequest) -> Content:
     file = FILES.find("index.html")
     return _sent(request, file or _made(_PLAIN_PAGE.encode(), TYPES[".html"]))
 
 
-@get("/assets/{path:path}", include_in_schema=False)
-async def asset(request: Request[Any, Any, Any], path: str) -> Content:
+@get("/assets/{path:path}", documented=False)
+async def asset(request: ApiRequest, path: str) -> Content:
     file = FILES.find(path.lstrip("/"))
     if file is None:
         raise RequestRefused(404, "not_found", f"no file {path} belongs to the dashboard")
     return _sent(request, file)
 
 
-@get("/favicon.ico", include_in_schema=False)
-async def favicon(request: Request[Any, Any, Any]) -> Content:
+@get("/favicon.ico", documented=False)
+async def favicon(request: ApiRequest) -> Content:
     file = FILES.find("favicon.ico") or FILES.find("favicon.svg")
     if file is None:
-        return Response(b"", status_code=204)
+        return ApiResponse(b"", status=204)
     return _sent(request, file)
 
 
-@get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request[Any, Any, Any]) -> Content:
-    def make(document: dict[str, Any]) -> DashboardFile:
-        return _made(msgspec.json.encode(document), "application/json")
+class ApiDocument:
+    """The description of the API, for programs and for people: made once, when the first client asks for it."""
 
-    return _sent(request, _kept(request, "openapi_file", make))
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        return self._make()
+
+    @cached_property
+    def json(self) -> DashboardFile:
+        return _made(msgspec.json.encode(self._document), "application/json")
+
+    @cached_property
+    def page(self) -> DashboardFile:
+        return _made(docs_page(self._document).encode(), TYPES[".html"])
 
 
-@get("/docs", include_in_schema=False)
-async def docs(request: Request[Any, Any, Any]) -> Content:
-    def make(document: dict[str, Any]) -> DashboardFile:
-        return _made(docs_page(document).encode(), TYPES[".html"])
-
-    return _sent(request, _kept(request, "docs_file", make))
+@get("/openapi.json", documented=False)
+async def openapi(request: ApiRequest, document: ApiDocument) -> Content:
+    return _sent(request, document.json)
 
 
-@get("/docs.css", include_in_schema=False)
-async def docs_style(request: Request[Any, Any, Any]) -> Content:
+@get("/docs", documented=False)
+async def docs(request: ApiRequest, document: ApiDocument) -> Content:
+    return _sent(request, document.page)
+
+
+@get("/docs.css", documented=False)
+async def docs_style(request: ApiRequest) -> Content:
     from fleetgate.api.routes.docs_page import STYLE
 
     return _sent(request, _made(STYLE.encode(), TYPES[".css"]))
-
-
-def _kept(request: Request[Any, Any, Any], name: str, make: Callable[[dict[str, Any]], DashboardFile]) -> DashboardFile:
-    """What is made of the API's description: once, as anybody may ask for it."""
-    state = request.app.state
-    file: DashboardFile | None = state.get(name)
-    if file is None:
-        file = make(request.app.openapi_schema.to_schema())
-        state[name] = file
-    return file
 
 
 def _made(data: bytes, kind: str) -> DashboardFile:
     return DashboardFile(data, kind, f'"{sha256(data).hexdigest()[:24]}"')
 
 
-def _sent(request: Request[Any, Any, Any], file: DashboardFile) -> Content:
+def _sent(request: ApiRequest, file: DashboardFile) -> Content:
     headers = {"etag": file.etag, "cache-control": "no-cache", "content-security-policy": POLICY}
-    if request.headers.get("if-none-match") == file.etag:
-        return Response(b"", status_code=304, headers=headers)
-    return Response(file.data, media_type=file.type, headers=headers)
+    if request.header("if-none-match") == file.etag:
+        return ApiResponse(b"", status=304, headers=headers)
+    return ApiResponse(file.data, media_type=file.type, headers=headers)

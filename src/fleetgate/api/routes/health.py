@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from litestar import Response, get
-from litestar.openapi.datastructures import ResponseSpec
-
 from fleetgate.api.bodies import HealthAnswer
 from fleetgate.api.metrics.prometheus import CONTENT_TYPE
+from fleetgate.api.router.route import ApiResponse, DocumentedAnswer, get
 from fleetgate.api.service import Service
 from fleetgate.core.errors import FleetgateError
 
@@ -19,29 +17,29 @@ async def healthz() -> HealthAnswer:
 @get(
     "/readyz",
     summary="Whether the store can be read, the workers are running and the service is not stopping",
-    responses={503: ResponseSpec(HealthAnswer, description="Not now", generate_examples=False)},
+    answers={503: DocumentedAnswer(HealthAnswer, "Not now")},
 )
-async def readyz(service: Service) -> Response[HealthAnswer]:
+async def readyz(service: Service) -> ApiResponse[HealthAnswer]:
     if service.stopping.is_set():
-        return Response(HealthAnswer("stopping", "the service is stopping"), status_code=503)
+        return ApiResponse(HealthAnswer("stopping", "the service is stopping"), status=503)
     try:
         await service.gate.read()
     except FleetgateError as error:
-        return Response(HealthAnswer("store_unavailable", str(error)), status_code=503)
+        return ApiResponse(HealthAnswer("store_unavailable", str(error)), status=503)
     if trouble := service.workers_trouble():
-        return Response(HealthAnswer("workers_down", trouble), status_code=503)
-    return Response(HealthAnswer("ok"))
+        return ApiResponse(HealthAnswer("workers_down", trouble), status=503)
+    return ApiResponse(HealthAnswer("ok"))
 
 
 @get(
     "/metrics",
     summary="Metrics for Prometheus",
     media_type="text/plain",
-    responses={200: ResponseSpec(str, description="Prometheus' text format", media_type="text/plain")},
+    answers={200: DocumentedAnswer(str, "Prometheus' text format", "text/plain")},
 )
-async def metrics(service: Service) -> Response[str]:
+async def metrics(service: Service) -> ApiResponse[str]:
     state, _ = await service.look()
     text = service.counters.text(
         state, streams=len(service.feed), waiting=service.clients.listening, version=service.version
     )
-    return Response(text, media_type=CONTENT_TYPE)
+    return ApiResponse(text, media_type=CONTENT_TYPE)

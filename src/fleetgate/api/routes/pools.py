@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Request, post
-
 from fleetgate.api.bodies import (
     CapAnswer,
     DrainBody,
@@ -20,6 +16,7 @@ from fleetgate.api.bodies import (
 )
 from fleetgate.api.errors import conflict
 from fleetgate.api.http.client import client_of
+from fleetgate.api.router.route import ApiRequest, post
 from fleetgate.api.routes.caps import set_rule
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
@@ -34,7 +31,7 @@ from fleetgate.present.rate_limit_report import ReportShape, acted_on, of_lease,
 from fleetgate.present.text import some
 
 
-@post("/v1/pause", summary="Stop admitting agents to a pool", status_code=200)
+@post("/v1/pause", summary="Stop admitting agents to a pool", status=200)
 async def pause(service: Service, data: PauseBody) -> PauseAnswer:
     state, _ = await service.look()
     kind = kind_for(state, data.target, data.kind)
@@ -51,7 +48,7 @@ async def pause(service: Service, data: PauseBody) -> PauseAnswer:
     )
 
 
-@post("/v1/resume", summary="End a pause", status_code=200)
+@post("/v1/resume", summary="End a pause", status=200)
 async def resume(service: Service, data: TargetBody) -> ResumeAnswer:
     state, _ = await service.look()
     kind = kind_for(state, data.target, data.kind)
@@ -61,8 +58,8 @@ async def resume(service: Service, data: TargetBody) -> ResumeAnswer:
     return ResumeAnswer(pools, entered(events))
 
 
-@post("/v1/drain", summary="Stop starting agents on a host; with `end`, start them again", status_code=200)
-async def drain(service: Service, request: Request[Any, Any, Any], data: DrainBody | None = None) -> DrainShape:
+@post("/v1/drain", summary="Stop starting agents on a host; with `end`, start them again", status=200)
+async def drain(service: Service, request: ApiRequest, data: DrainBody | None = None) -> DrainShape:
     data = data or DrainBody()
     name = check_host(service.gate.host if data.host is None else data.host)
     events = await service.change(cmd.Drain(name, client_of(request), data.end))
@@ -70,7 +67,7 @@ async def drain(service: Service, request: Request[Any, Any, Any], data: DrainBo
     return drained(state, name, events)
 
 
-@post("/v1/restore", summary="Undo an automatic reduction: the limit is the cap again", status_code=200)
+@post("/v1/restore", summary="Undo an automatic reduction: the limit is the cap again", status=200)
 async def restore(service: Service, data: RestoreBody) -> CapAnswer:
     state, moments = await service.look()
     views = pool_views(state, moments.now, service.gate.host)
@@ -86,7 +83,7 @@ async def restore(service: Service, data: RestoreBody) -> CapAnswer:
     return await set_rule(service, state, rule)
 
 
-@post("/v1/report", summary="Report a rate limit", status_code=200)
+@post("/v1/report", summary="Report a rate limit", status=200)
 async def report(service: Service, data: ReportBody) -> ReportShape:
     if (data.target is None) == (data.lease is None):
         raise BadRequest("give one of target (a pool or a model) and lease")

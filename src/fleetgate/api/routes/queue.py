@@ -5,26 +5,23 @@ The ticket is looked up first; a name that means no ticket changes nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Request, delete, post
-
 from fleetgate.api.bodies import BumpAnswer, BumpBody, CancelAnswer, CancelBody
 from fleetgate.api.errors import conflict
 from fleetgate.api.http.client import client_of
+from fleetgate.api.router.route import ApiRequest, delete, post
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.present.name_lookup import find_id, succeeded, waiting_ticket, whose
 
 
-@delete("/v1/tickets/{ident:str}", summary="Cancel a ticket", status_code=200)
-async def cancel_one(service: Service, request: Request[Any, Any, Any], ident: str) -> CancelAnswer:
+@delete("/v1/tickets/{ident}", summary="Cancel a ticket", status=200)
+async def cancel_one(service: Service, request: ApiRequest, ident: str) -> CancelAnswer:
     return await _cancel(service, [ident], client_of(request))
 
 
-@post("/v1/tickets/cancel", summary="Cancel tickets, all or none", status_code=200)
-async def cancel(service: Service, request: Request[Any, Any, Any], data: CancelBody) -> CancelAnswer:
+@post("/v1/tickets/cancel", summary="Cancel tickets, all or none", status=200)
+async def cancel(service: Service, request: ApiRequest, data: CancelBody) -> CancelAnswer:
     return await _cancel(service, data.ids, client_of(request))
 
 
@@ -38,7 +35,7 @@ async def _cancel(service: Service, idents: list[str], by: str) -> CancelAnswer:
     return CancelAnswer(done)
 
 
-@post("/v1/tickets/{ident:str}/bump", summary="Move a ticket to the front, or give it a priority", status_code=200)
+@post("/v1/tickets/{ident}/bump", summary="Move a ticket to the front, or give it a priority", status=200)
 async def bump(service: Service, ident: str, data: BumpBody | None = None) -> BumpAnswer:
     state, _ = await service.look()
     found = find_id(state, ident)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request, get
-from litestar.params import Parameter
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from fleetgate.api.answer_cache import Begun
 from fleetgate.api.bodies import (
@@ -27,6 +25,7 @@ from fleetgate.api.bodies import (
 )
 from fleetgate.api.history_reader import unhurried
 from fleetgate.api.metrics.time_series import SeriesShape
+from fleetgate.api.router.route import ApiRequest, Parameter, get
 from fleetgate.api.security.session_routes import session_of
 from fleetgate.api.service import Service
 from fleetgate.config.environment import Environment
@@ -59,16 +58,16 @@ from fleetgate.present.name_lookup import check_selector, find_id, kind_for
 from fleetgate.present.request_text import label
 from fleetgate.present.run_statistics import SumsShape, sum_up, sums_json
 
-Limit = Annotated[int, Parameter(ge=0, le=10_000, description="at most so many")]
-Offset = Annotated[int, Parameter(ge=0, le=1_000_000, description="leave out so many at the beginning")]
-Models = Annotated[str, Parameter(max_length=2_000, description="candidates, separated by commas")]
-Selector = Annotated[str, Parameter(min_length=1, max_length=300)]
-PoolName = Annotated[str, Parameter(min_length=1, max_length=300, description="as `/v1/status` lists it")]
-Project = Annotated[str, Parameter(max_length=100)]
-Seq = Annotated[int, Parameter(ge=0, le=2**53, description="only what came after this sequence number")]
-Types = Annotated[str, Parameter(max_length=1_000, description="only these types, separated by commas")]
-Hours = Annotated[float, Parameter(gt=0, le=87_840)]
-Minutes = Annotated[float, Parameter(gt=0, le=1_440)]
+Limit = Annotated[int, Meta(ge=0, le=10_000, description="at most so many")]
+Offset = Annotated[int, Meta(ge=0, le=1_000_000, description="leave out so many at the beginning")]
+Models = Annotated[str, Meta(max_length=2_000, description="candidates, separated by commas")]
+Selector = Annotated[str, Meta(min_length=1, max_length=300)]
+PoolName = Annotated[str, Meta(min_length=1, max_length=300, description="as `/v1/status` lists it")]
+Project = Annotated[str, Meta(max_length=100)]
+Seq = Annotated[int, Meta(ge=0, le=2**53, description="only what came after this sequence number")]
+Types = Annotated[str, Meta(max_length=1_000, description="only these types, separated by commas")]
+Hours = Annotated[float, Meta(gt=0, le=87_840)]
+Minutes = Annotated[float, Meta(gt=0, le=1_440)]
 
 
 @get("/v1/status", summary="How full every pool is")
@@ -78,7 +77,7 @@ async def status(service: Service) -> StatusShape:
 
 
 @get("/v1/overview", summary="Status, line, leases and session in one answer")
-async def overview(service: Service, request: Request[Any, Any, Any], tickets: Limit = 200) -> OverviewAnswer:
+async def overview(service: Service, request: ApiRequest, tickets: Limit = 200) -> OverviewAnswer:
     def begin(state: State, moments: LogTimes) -> Begun:
         status = _encode(listings.status(state, moments, service.gate.host))
         line, held = QueueView(state, moments.now), lease_views(state, moments.now)
@@ -118,7 +117,7 @@ async def tickets(service: Service, limit: Limit = 200, offset: Offset = 0) -> T
     return answer
 
 
-@get("/v1/tickets/{ident:str}", summary="One ticket")
+@get("/v1/tickets/{ident}", summary="One ticket")
 async def ticket(service: Service, ident: str) -> TicketShape:
     state, moments = await service.look()
     view = ticket_view(state, find_id(state, ident), moments.now)
@@ -137,7 +136,7 @@ async def leases(service: Service) -> LeasesAnswer:
     return answer
 
 
-@get("/v1/leases/{ident:str}", summary="One lease")
+@get("/v1/leases/{ident}", summary="One lease")
 async def lease(service: Service, ident: str) -> LeaseShape:
     state, moments = await service.look()
     found = find_id(state, ident)
@@ -177,7 +176,7 @@ async def get_capacity(
     models: Models = "",
     kind: Kind = "agents",
     project: Project = "",
-    work_class: Annotated[WorkClass | None, Parameter(query="class")] = None,
+    work_class: Annotated[WorkClass, Parameter("class")] | None = None,
 ) -> CapacityShape:
     project = project or "default"
     known = work_class or service.gate.settings.classes.get(project, NORMAL)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from litestar import get
-from litestar.params import Parameter
+from msgspec import Meta
 
 from fleetgate.api.history_reader import unhurried
+from fleetgate.api.router.route import get
 from fleetgate.api.service import Service
 from fleetgate.present.usage.period import zone_of
 from fleetgate.present.usage.query import current_usage, parse_query
 from fleetgate.present.usage.report import DEFAULT_BY, DEFAULT_SINCE, DIMENSIONS, UsageShape
 
-By = Annotated[str, Parameter(max_length=200, description=f"any of {', '.join(DIMENSIONS)}, separated by commas")]
-Moment = Annotated[
-    str, Parameter(max_length=100, description="an age (7d), a date or time (RFC 3339), today or yesterday")
-]
-Project = Annotated[str, Parameter(max_length=100, description="only this project")]
-Models = Annotated[str, Parameter(max_length=300, description="only these models: a model or a selector of models")]
-Rows = Annotated[int, Parameter(ge=1, le=10_000, description="at most so many rows; `total` covers all of them")]
+By = Annotated[str, Meta(max_length=200, description=f"any of {', '.join(DIMENSIONS)}, separated by commas")]
+Moment = Annotated[str, Meta(max_length=100, description="an age (7d), a date or time (RFC 3339), today or yesterday")]
+Project = Annotated[str, Meta(max_length=100, description="only this project")]
+Models = Annotated[str, Meta(max_length=300, description="only these models: a model or a selector of models")]
+Rows = Annotated[int, Meta(ge=1, le=10_000, description="at most so many rows; `total` covers all of them")]
 
 
 @get("/v1/usage", summary="Tokens and cost of a period")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
-
-from litestar import Request, Response, delete, get, post
-from litestar.datastructures import ResponseHeader
 
 from fleetgate.api.bodies import LinkAnswer, LinkBody, SessionShape, SignInAnswer, SignInBody, SignOutAnswer
 from fleetgate.api.errors import RequestRefused
+from fleetgate.api.router.route import ApiRequest, ApiResponse, delete, get, post
 from fleetgate.api.security.link_files import remove_link_file, remove_old_link_files
 from fleetgate.api.security.sessions import CODE_S, HEADER
 from fleetgate.api.service import Service
@@ -17,7 +14,6 @@ from fleetgate.config.paths import state_folder
 from fleetgate.present.wall_time import utc
 
 _MARGIN_S = 5  # the file is a little younger than the code
-_COOKIE = ResponseHeader(name="set-cookie", value="", documentation_only=True, description="the session's cookie")
 
 
 @post("/v1/login-links", summary="A one-time link that signs a browser in")
@@ -30,20 +26,20 @@ async def login_link(service: Service, data: LinkBody | None = None) -> LinkAnsw
 
 
 @get("/v1/session", summary="What this client may do, and which service it talks to")
-async def session(service: Service, request: Request[Any, Any, Any]) -> SessionShape:
+async def session(service: Service, request: ApiRequest) -> SessionShape:
     return session_of(service, request)
 
 
 @post(
     "/v1/session",
     summary="Sign in with a one-time code",
-    status_code=200,
-    response_headers=[_COOKIE],
+    status=200,
+    headers=("set-cookie",),
 )
-async def sign_in(service: Service, request: Request[Any, Any, Any], data: SignInBody) -> Response[SignInAnswer]:
+async def sign_in(service: Service, request: ApiRequest, data: SignInBody) -> ApiResponse[SignInAnswer]:
     sessions = service.access.tokens.sessions
     access = service.access
-    trusted = not access.loopback or access.trusts(request.scope)  # type: ignore[arg-type]
+    trusted = not access.loopback or access.trusts(request.scope)
     if not sessions.is_for(data.code, trusted=trusted):
         raise RequestRefused(
             403,
@@ -58,18 +54,18 @@ async def sign_in(service: Service, request: Request[Any, Any, Any], data: SignI
     remove_link_file(state_folder(), data.code)
     begun = sessions.begin()
     answer = SignInAnswer(begun.secret, utc(begun.ends_at * 1000) or "")
-    return Response(answer, headers=_headers(sessions.cookie_header(begun, tls=_is_tls(request))))
+    return ApiResponse(answer, headers=_headers(sessions.cookie_header(begun, tls=_is_tls(request))))
 
 
-@delete("/v1/session", summary="Sign out: end the session", status_code=200, response_headers=[_COOKIE])
-async def sign_out(service: Service, request: Request[Any, Any, Any]) -> Response[SignOutAnswer]:
+@delete("/v1/session", summary="Sign out: end the session", status=200, headers=("set-cookie",))
+async def sign_out(service: Service, request: ApiRequest) -> ApiResponse[SignOutAnswer]:
     sessions = service.access.tokens.sessions
-    cookies, secret = request.headers.get("cookie", ""), request.headers.get(HEADER.decode(), "")
+    cookies, secret = request.header("cookie") or "", request.header(HEADER.decode()) or ""
     sessions.end(cookies.encode("latin-1"), secret.encode("latin-1"))
-    return Response(SignOutAnswer(True), headers=_headers(sessions.cookie_header(None, tls=_is_tls(request))))
+    return ApiResponse(SignOutAnswer(True), headers=_headers(sessions.cookie_header(None, tls=_is_tls(request))))
 
 
-def session_of(service: Service, request: Request[Any, Any, Any]) -> SessionShape:
+def session_of(service: Service, request: ApiRequest) -> SessionShape:
     return SessionShape(
         version=service.version,
         may_change=bool(request.scope.get("fleetgate.may_change")),
@@ -81,9 +77,9 @@ def session_of(service: Service, request: Request[Any, Any, Any]) -> SessionShap
     )
 
 
-def _is_tls(request: Request[Any, Any, Any]) -> bool:
+def _is_tls(request: ApiRequest) -> bool:
     """Whether the browser speaks TLS, with a reverse proxy before us: its Origin says so, and was found to be ours."""
-    return request.headers.get("origin", "").lower().startswith("https://")
+    return (request.header("origin") or "").lower().startswith("https://")
 
 
 def _headers(cookie: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """`fleetgate run`: wait for a slot, run an agent, exit with its code.
 
-The rule: nothing slow is imported on this path: no click, no asyncio, no rich.
+The rule: nothing slow is imported on this path: no click, no asyncio.
 """
 
 from __future__ import annotations

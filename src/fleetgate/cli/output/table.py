@@ -1,8 +1,7 @@
 """Output for people: aligned columns, calm colours on a terminal, plain text that can be grepped elsewhere.
 
 On a terminal the table is fitted to the width: columns that may be cut are cut, the widest first; then optional
-columns are left out. In a pipe only commands are cut. rich is imported only to draw colours, or for text whose
-characters are not one column wide.
+columns are left out. In a pipe only commands are cut.
 """
 
 from __future__ import annotations
@@ -12,13 +11,12 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fleetgate.cli.output.cells import cell_width, cut_to_width, styled
 from fleetgate.present.text import printable
 
 GAP = "  "
 _LONGEST_IN_PIPE = 80
 _NARROWEST = 6
-_NARROW_BELOW = "\u0300"  # up to here are the letters of the West, each one column wide
-_ONE_WIDE = "…█▓▒░–▁▂▃▄▅▆▇"
 _PLAIN = str.maketrans(
     {
         "…": "...",
@@ -34,7 +32,7 @@ _PLAIN = str.maketrans(
 
 
 class Cell(NamedTuple):
-    """A text and the rich style that it has on a terminal."""
+    """A text and the style that it has on a terminal."""
 
     text: str
     style: str = ""
@@ -102,10 +100,8 @@ class Screen:
 
     def show(self) -> bool:
         """Print the collected lines; False when the reader has left."""
-        lines = self.take()
-        if self.terminal and wants_colour():
-            return _show_in_colour(lines)
-        return say("".join("".join(cell.text for cell in line).rstrip() + "\n" for line in lines))
+        colour = self.terminal and wants_colour()
+        return say("".join(_drawn(line, colour=colour) + "\n" for line in self.take()))
 
     def _width(self) -> int | None:
         given = os.environ.get("COLUMNS", "")
@@ -153,9 +149,7 @@ class Screen:
             kept = max(width - len(mark), 0)
             tail = kept * 2 // 3 if in_middle else 0
             return text[: kept - tail] + mark + text[len(text) - tail :]
-        from rich.cells import set_cell_size
-
-        return set_cell_size(text, max(width - len(mark), 0)).rstrip() + mark
+        return cut_to_width(text, max(width - len(mark), 0)).rstrip() + mark
 
 
 def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], empty: str = "") -> None:
@@ -187,15 +181,6 @@ def can_show(text: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-def cell_width(text: str) -> int:
-    """How many columns a text takes."""
-    if text.isascii() or all(char < _NARROW_BELOW or char in _ONE_WIDE for char in text):
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
 
 
 def _clean(cell: str | Cell) -> Cell:
@@ -240,15 +225,12 @@ def wants_colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def _show_in_colour(lines: list[list[Cell]]) -> bool:
-    from rich.console import Console
-    from rich.text import Text
-
-    drawn = [Text.assemble(*((showable(cell.text), cell.style) for cell in line)) for line in lines]
-    for text in drawn:
-        text.rstrip()
-    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    with console.capture() as capture:
-        for text in drawn:
-            console.print(text)
-    return say(capture.get())
+def _drawn(line: list[Cell], *, colour: bool) -> str:
+    """A line without the blanks at its end."""
+    length = len("".join(cell.text for cell in line).rstrip())
+    parts = []
+    for cell in line:
+        text = cell.text[: max(length, 0)]
+        length -= len(text)
+        parts.append(styled(text, cell.style, colour=True) if colour else text)
+    return "".join(parts)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from time import localtime, strftime
 from typing import Any
 
-from fleetgate.cli.output.table import Cell, Column, Screen, cell_width
+from fleetgate.cli.output.cells import cell_width
+from fleetgate.cli.output.table import Cell, Column, Screen
 from fleetgate.cli.top.panes import BACKOFFS, PANES, POOLS
 from fleetgate.cli.top.selection import Ui
 from fleetgate.cli.top.snapshot import GateView

@@ -11,7 +11,8 @@ import select
 import sys
 import termios
 
-from fleetgate.cli.output.table import Cell, Screen, cell_width, showable, wants_colour
+from fleetgate.cli.output.cells import cell_width, styled
+from fleetgate.cli.output.table import Cell, Screen, showable, wants_colour
 from fleetgate.present.text import printable
 
 Line = list[Cell]
@@ -19,8 +20,6 @@ _Mode = list[int | list[bytes | int]]  # of a terminal, as termios has it
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping
 _LEAVE = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
-_STYLES = {"bold": "1", "dim": "2", "reverse": "7", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-_NOT_COLOURS = ("bold", "dim", "reverse")
 
 
 class Display:
@@ -110,12 +109,7 @@ def painted(line: Line, screen: Screen, width: int, *, colour: bool) -> str:
             if cell_width(text) > room:
                 text = "." * room
         used += cell_width(text)
-        parts.append(_styled(text, cell.style, colour))
+        parts.append(styled(text, cell.style, colour=colour))
         if used >= width:
             break
     return "".join(parts)
-
-
-def _styled(text: str, style: str, colour: bool) -> str:
-    codes = [_STYLES[word] for word in style.split() if colour or word in _NOT_COLOURS]
-    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if codes and text else text
