@@ -19,6 +19,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from fleetgate.front.request import ClientLeft
+
 T = TypeVar("T")
 Scope = Any
 Receive = Callable[[], Awaitable[Any]]
@@ -26,10 +28,6 @@ Send = Callable[[Any], Awaitable[None]]
 Handler = Callable[..., Awaitable[Any]]
 
 JSON = "application/json"
-
-
-class ClientLeft(Exception):  # no error of the service: there is no client to answer
-    """The client left before its request was complete."""
 
 
 class ApiRequest:

@@ -10,7 +10,8 @@ import msgspec
 
 from fleetgate.api.errors import RequestRefused
 from fleetgate.api.router.arguments import ArgumentReader, path_names
-from fleetgate.api.router.route import JSON, ApiRequest, ApiResponse, ApiRoute, ClientLeft, Receive, Scope, Send
+from fleetgate.api.router.route import JSON, ApiRequest, ApiResponse, ApiRoute, Receive, Scope, Send
+from fleetgate.front.request import ClientLeft
 
 OnError = Callable[[ApiRequest, Exception], ApiResponse[Any]]
 
