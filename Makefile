@@ -3,7 +3,7 @@
 
 TARGETS := help demo test minimal check format bench soak agents compiled docs clean
 BIN := .venv/bin
-CODE := $(wildcard src tests demo benchmarks tools setup.py)
+CODE := $(wildcard src tests demo benchmarks examples tools setup.py)
 # Or every process that a test starts would compile again all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 # The compiled core, as an installed Fleetgate has it.

@@ -106,7 +106,6 @@ class Terminal:
             "TERM": "dumb",
             "COLUMNS": "120",
             "FLEETGATE_HOST": "vm",
-            "PYTHONWARNINGS": "error",
         }
         self._home = home
         self._user = f"{pwd.getpwuid(os.getuid()).pw_name}@vm"
