@@ -59,6 +59,14 @@ def test_h2_every_route_of_the_page_is_in_the_document(document: Any):
     assert named - known == set()
 
 
+def test_the_typescript_client_was_generated_from_this_document(document: Any):
+    schema = (Path(__file__).parents[2] / "clients" / "typescript" / "src" / "schema.ts").read_text()
+    routes = set(re.findall(r'^    "(/v1/[^"]+)": \{$', schema, re.M))
+    assert routes == {path for path in document["paths"] if path.startswith("/v1/")}, "type `make client`"
+    names = set(re.findall(r"^        (\w+): (?:\{|components|\")", schema, re.M))
+    assert set(document["components"]["schemas"]) <= names, "type `make client`"
+
+
 def test_h3_every_v1_route_documents_its_errors_and_its_body(document: Any):
     for method, path, operation in operations(document):
         assert operation.get("summary"), path
