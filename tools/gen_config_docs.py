@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fleetgate.config.docs_page import render
+from fleetgate.config.schema.docs_page import render
 
 if __name__ == "__main__":
     page = Path(__file__).parent.parent / "docs" / "config.md"

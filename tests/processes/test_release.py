@@ -64,7 +64,7 @@ def test_the_slot_of_a_running_job_is_not_given_back_for_it(fleet: Fleet):
     fleet.until(lambda: fleet.has_started("job"))
     run = release(fleet, ident)
     assert run.code == 64
-    assert f"fleetgate cancel {ident}" in run.err
+    assert f"fleetgate stop {ident}" in run.err
     (fleet.folder / "go").touch()
     assert jobs.ended(ident).state == "succeeded"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fleetgate.config.docs_page import EXAMPLE, render
 from fleetgate.config.document import read_shape
 from fleetgate.config.errors import Problems
 from fleetgate.config.file import check
+from fleetgate.config.schema.docs_page import EXAMPLE, render
 from fleetgate.config.schema.keys import SCHEMA
 from fleetgate.config.schema.shapes import Array, Key, Map, OneOrMore, Shape, Short, Table
 from fleetgate.config.schema.unknown_key import places

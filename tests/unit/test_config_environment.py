@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgate.config.docs_page import VARIABLES
 from fleetgate.config.environment import Environment
 from fleetgate.config.errors import ConfigError
 from fleetgate.config.paths import config_path, state_folder, store_url
+from fleetgate.config.schema.docs_page import VARIABLES
 from fleetgate.core.model_names import parse_selector
 
 

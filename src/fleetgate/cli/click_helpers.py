@@ -12,9 +12,9 @@ from time import localtime, strftime
 import click
 
 from fleetgate.cli.completion_values import complete_model
-from fleetgate.cli.open_gate import open_gate, open_patiently
+from fleetgate.cli.open_gate import load_to_read, open_gate, open_patiently
 from fleetgate.cli.output.table import say
-from fleetgate.cli.read_only_gate import say_json
+from fleetgate.cli.read_only_gate import note, say_json
 from fleetgate.cli.store_outage import Outage
 from fleetgate.config.file import Loaded
 from fleetgate.config.units import format_duration, parse_duration_ms
@@ -47,6 +47,11 @@ def opened_gate(loaded: Loaded | None = None, *, configured: bool = True) -> Dir
     gate = open_gate(loaded, configured=configured)
     click.get_current_context().call_on_close(gate.close)
     return gate
+
+
+def gate_to_read() -> DirectGate:
+    """The same for a command that only shows something: it works without an invalid config file, and says so."""
+    return opened_gate(load_to_read(note), configured=False)
 
 
 def opened_slot_gate(loaded: Loaded | None, outage: Outage) -> SlotGate:

@@ -30,6 +30,22 @@ def load_config() -> Loaded | None:
     return load(config_path(), required=bool(os.environ.get("FLEETGATE_CONFIG")))
 
 
+def load_to_read(warn: Callable[[str], None]) -> Loaded | None:
+    """The config file for a command that only reads: it works without an invalid one, and says so."""
+    from fleetgate.config.errors import ConfigError
+
+    path = config_path()
+    try:
+        return load_config()
+    except ConfigError as error:
+        if not os.path.exists(path):
+            raise  # the environment names a file that is not there
+        first, *others = error.problems
+        more = f" (and {len(others)} more: `fleetgate config check`)" if others else ""
+        warn(f"the config file is not valid, so it is not used: {first}{more}; to correct it: fleetgate config edit")
+        return None
+
+
 def open_gate(
     loaded: Loaded | None = None, *, configured: bool = True, alone: bool = False, starts: bool = False
 ) -> DirectGate:

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 
 import msgspec
 
-from fleetgate.cli.open_gate import open_gate
+from fleetgate.cli.open_gate import load_to_read, open_gate
 from fleetgate.cli.output.table import can_show, say
 from fleetgate.core import commands as cmd
 from fleetgate.core.engine import Engine
@@ -30,9 +30,13 @@ _OVERDUE_MS = 500  # a deadline that passed this long ago is acted on by a reade
 
 
 @contextmanager
-def opened(*, configured: bool = True) -> Iterator[DirectGate]:
-    """The gate, for reading. With `configured` off, an invalid config file does not matter."""
-    with closing(open_gate(configured=configured)) as gate:
+def opened(*, configured: bool = True, strict: bool = False) -> Iterator[DirectGate]:
+    """The gate, for reading. An invalid config file is mentioned, and not used; with `strict` it is an error.
+
+    With `configured` off the file is not read at all.
+    """
+    loaded = None if strict or not configured else load_to_read(note)
+    with closing(open_gate(loaded, configured=strict)) as gate:
         yield gate
 
 

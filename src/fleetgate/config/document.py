@@ -64,6 +64,8 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
             serve.get("access_log", True),
             serve.get("submit"),
             serve.get("local_users", Serve().local_users),
+            serve.get("host", Serve().host),
+            serve.get("port", Serve().port),
         ),
         classes=said.get("classes", {}),
         fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},

@@ -42,6 +42,8 @@ class Serve(Struct, frozen=True):
     access_log: bool = True  # of the proxy
     submit: bool | None = None  # jobs over HTTP; None: on loopback only
     local_users: str = "self"  # whom it trusts on loopback without the token: "self", "group" or "all"
+    host: str = "127.0.0.1"  # the address that it listens on
+    port: int = 4180
 
 
 class JobSettings(Struct, frozen=True):

@@ -82,6 +82,26 @@ def read_host_name(value: object) -> str:
     raise _invalid(value, 'a host name without a port, for example "gate.example.org"')
 
 
+def read_listen_address(value: object) -> str:
+    """An IP address, or a host name."""
+    import ipaddress
+
+    try:
+        return str(ipaddress.ip_address(value)) if isinstance(value, str) else read_host_name(value)
+    except ValueError:
+        pass
+    try:
+        return read_host_name(value)
+    except BadValue:
+        raise _invalid(value, 'an address or a host name, for example "127.0.0.1" or "0.0.0.0"') from None
+
+
+def read_port(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 65_536:
+        return value
+    raise _invalid(value, "a whole number from 0 to 65535")
+
+
 def read_rates(value: object) -> str:
     return _choice(value, ("follow", "ignore"))
 

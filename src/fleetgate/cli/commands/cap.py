@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 
 from fleetgate.cli.click_helpers import (
     entered_text,
+    gate_to_read,
     json_option,
     kind_option,
     opened_gate,
@@ -289,7 +290,7 @@ def ls(as_json: bool) -> None:
     fleetgate cap ls --json
     """
     environment = Environment.read()
-    gate = opened_gate()
+    gate = gate_to_read()
     found = lines(gate.read(), environment)
     if as_json:
         say_json({"caps": found})

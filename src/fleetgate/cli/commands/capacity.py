@@ -44,7 +44,7 @@ def command(model: str, kind: str, project: str, given_class: str, as_json: bool
 
     Exit codes: 0 for green and yellow, 75 for red.
     """
-    with opened() as gate:
+    with opened(strict=True) as gate:
         found, spec = find_capacity(gate, model, kind, project, given_class)
         moments = LogTimes(gate)
         if as_json:

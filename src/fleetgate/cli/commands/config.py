@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from time import time_ns
 
 import click
@@ -10,13 +11,14 @@ from msgspec.structs import replace
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, show_result
-from fleetgate.cli.open_gate import load_config
+from fleetgate.cli.open_gate import load_to_read
 from fleetgate.cli.output.cap_table import COLUMNS, rows
 from fleetgate.cli.output.table import Column, Screen
 from fleetgate.cli.read_only_gate import note, say_json
 from fleetgate.config.environment import Environment
 from fleetgate.config.errors import ConfigError
 from fleetgate.config.file import Loaded, load
+from fleetgate.config.file_editor import edit_config
 from fleetgate.config.paths import config_path, store_url
 from fleetgate.core import events as ev
 from fleetgate.core.entities import BudgetRule, Rule
@@ -26,19 +28,20 @@ from fleetgate.present.budgets.text import rule_text
 from fleetgate.present.cap_listing import cap_text, lines
 from fleetgate.present.effective_settings import values, warnings
 from fleetgate.present.name_lookup import entered
-from fleetgate.present.text import count, printable
+from fleetgate.present.text import count, printable, printable_lines
 
 _COLUMNS = (Column("SETTING"), Column("VALUE", least=20), Column("SOURCE"))
 _Rules = dict[tuple[str, str], Rule]
 _Budgets = dict[tuple[str, str, str], BudgetRule]
 
 
-@click.group(short_help="Show settings in force; check and apply config files.", no_args_is_help=True)
+@click.group(short_help="Show settings in force; edit, check and apply config files.", no_args_is_help=True)
 def command() -> None:
-    """Show the settings in force and their sources; check and apply config files.
+    """Show the settings in force and their sources; edit, check and apply config files.
 
     \b
     fleetgate config show
+    fleetgate config edit
     fleetgate config check ~/.config/fleetgate/config.toml
     """
 
@@ -54,11 +57,11 @@ def show(as_json: bool) -> None:
     fleetgate config show
     fleetgate config show --json
 
-    Exit codes: 0; 78 when the config file or the environment is invalid.
+    Exit codes: 0; 78 when the environment is invalid.
     """
     environment = Environment.read()
-    loaded = load_config()
-    gate = opened_gate(loaded)
+    loaded = load_to_read(note)
+    gate = opened_gate(loaded, configured=False)
     state = gate.read()
     found, caps = values(state, environment, loaded), lines(state, environment)
     notes = warnings(state, loaded, caps)
@@ -118,10 +121,53 @@ def path(as_json: bool) -> None:
     """Print the location of the config file, whether it exists or not.
 
     \b
-    $EDITOR "$(fleetgate config path)"
+    cat "$(fleetgate config path)"
     """
     where = config_path()
     show_result(as_json, {"path": where, "exists": os.path.exists(where)}, where)
+
+
+@command.command("edit", short_help="Edit the config file; it is checked before it is saved.")
+@json_option
+def edit(as_json: bool) -> int:
+    """Edit the config file with $VISUAL or $EDITOR. It is checked before it replaces the old one.
+
+    After a mistake you can edit again; the file stays as it was until the new one is valid. The new settings are in
+    force at once, for all processes of a local store.
+
+    \b
+    fleetgate config edit
+    EDITOR='code --wait' fleetgate config edit
+
+    Exit codes: 0 saved, or not changed; 75 not saved; 78 not valid, and there is no terminal to ask.
+    """
+    where = config_path()
+    changed = edit_config(where, _edits_again)
+    text = f"{where} was not changed"
+    if changed:
+        gate = opened_gate(_load(None), configured=False)
+        gate.read()
+        text = f"{where} was saved, and is in force"
+        if missing := gate.caps_not_in_force():
+            text = f"{where} was saved"
+            note(unapplied_text(where, missing))
+    show_result(as_json, {"path": where, "changed": changed}, text)
+    return exit_codes.OK
+
+
+def _edits_again(error: ConfigError) -> bool | None:
+    """Show the mistakes and ask; None without a terminal."""
+    if not has_terminal():
+        return None
+    print(printable_lines(str(error)), file=sys.stderr)
+    try:
+        return input("Edit again? [Y/n] ").strip().lower() not in ("n", "no", "q", "x")
+    except EOFError:
+        return False
+
+
+def has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @command.command("apply", short_help="Apply the caps and budgets of a config file, even an older one.")

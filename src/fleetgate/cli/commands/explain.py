@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, show_result
+from fleetgate.cli.click_helpers import gate_to_read, json_option, kind_option, show_result
 from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
 from fleetgate.present.limit_explanation import explained
@@ -25,7 +25,7 @@ def command(pool: str, kind: str | None, as_json: bool) -> None:
 
     Exit codes: 0; 64 when there is no such pool.
     """
-    gate = opened_gate()
+    gate = gate_to_read()
     said = explained(gate.read(), pool, kind, gate.host, LogTimes(gate))
     limit = "no limit" if said.limit is None else f"limit {said.limit}"
     text = f"{said.pool} ({said.kind}): {said.in_flight} in flight, {said.cooling} cooling, {limit}, cap {said.cap}"

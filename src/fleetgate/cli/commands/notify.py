@@ -42,7 +42,7 @@ def test(names: tuple[str, ...]) -> int:
 
     Exit codes: 0; 69 when a message could not be sent; 64 when there are no targets.
     """
-    with opened() as gate:
+    with opened(strict=True) as gate:
         targets = _targets(gate.settings.notify, names)
         teller = Notifier(gate, note)
         message = Message("test", f"Test message from Fleetgate on {gate.host}")

@@ -47,7 +47,7 @@ def command(model: str, rotate: str | None, as_json: bool) -> int:
     models = candidates(model, Environment.read(), load_config())
     if not models:
         raise BadRequest("no candidates: name them with -m, or set `models` in the config or FLEETGATE_MODELS")
-    with opened() as gate:
+    with opened(strict=True) as gate:
         state = current(gate)
         missing = {each: lacks for each in models if (lacks := gate.credentials.missing(each))}
         there = tuple(each for each in models if each not in missing)

@@ -12,6 +12,7 @@ from fleetgate.cli.serve_workers import Crew
 from fleetgate.config.file import Loaded
 from fleetgate.config.install_hint import NotInstalled
 from fleetgate.config.paths import store_url
+from fleetgate.config.settings import Serve
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs.blocking_api import JobService
 from fleetgate.jobs.job_owner import uid_of
@@ -20,13 +21,15 @@ from fleetgate.log.store_url import local_folder
 
 
 @click.command(short_help="Serve the HTTP API, the proxy and the dashboard.")
-@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=int, default=4180, show_default=True, help="Port to listen on; 0: any free port.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on (default: [serve] host, or 127.0.0.1).")
+@click.option("--port", type=int, help="Port to listen on; 0: any free port (default: [serve] port, or 4180).")
 @click.option("--workers", type=click.IntRange(0, 1000), default=0, metavar="N", help="Also run jobs, up to N at once.")
 @click.option("--user", "users", metavar="NAME", multiple=True, help="With --workers: whose jobs (default: your own).")
 @click.option("--new-token", is_flag=True, help="Create a new token; the old one and all browser sessions end.")
 @log_format_option
-def command(host: str, port: int, workers: int, users: tuple[str, ...], new_token: bool, log_format: str) -> int:
+def command(
+    host: str | None, port: int | None, workers: int, users: tuple[str, ...], new_token: bool, log_format: str
+) -> int:
     """Serve the HTTP API, the event stream, the metrics, the proxy and the dashboard until you stop it.
 
     It runs alongside your agents, on the same store; stopping it never stops one. On loopback, its own user and root
@@ -50,6 +53,7 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
     except ModuleNotFoundError as error:
         raise NotInstalled("`fleetgate serve`", "serve", error) from error
     loaded = load_config()
+    settings = loaded.settings.serve if loaded is not None else Serve()
     for user in users:
         uid_of(user)  # raises if there is no such user
     crew = (
@@ -57,8 +61,8 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
     )
     telemetry = Telemetry(loaded, say)
     options = Options(
-        host=host,
-        port=port,
+        host=settings.host if host is None else host,
+        port=settings.port if port is None else port,
         new_token=new_token,
         proxy=lambda gate, access, folder: Proxy(
             gate,

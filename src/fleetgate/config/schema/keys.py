@@ -247,6 +247,21 @@ SCHEMA = Table(
                 "`fleetgate serve`",
                 (
                     Key(
+                        "host",
+                        Scalar("address or host name", v.read_listen_address),
+                        "The address that `fleetgate serve` listens on; `--host` overrides it. Other addresses than "
+                        "loopback need the token for every request.",
+                        '"0.0.0.0"',
+                        '"127.0.0.1"',
+                    ),
+                    Key(
+                        "port",
+                        Scalar("whole number", v.read_port),
+                        "The port that it listens on; `--port` overrides it. 0: any free port.",
+                        "8080",
+                        "4180",
+                    ),
+                    Key(
                         "concurrency_token",
                         Scalar("true or false", v.read_flag),
                         "Whether changes under `/concurrency/` need the token, even on loopback.",

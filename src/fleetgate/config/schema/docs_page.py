@@ -118,9 +118,11 @@ wrap = ["bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
 patience = "5m"
 on_cutoff = "end"
 
-# The HTTP service: whether changes under /concurrency/ need the token too, the names that it is called by, whether
-# the proxy writes an access log, and whether jobs can be submitted.
+# The HTTP service: where it listens, whether changes under /concurrency/ need the token too, the names that it is
+# called by, whether the proxy writes an access log, and whether jobs can be submitted.
 [serve]
+host = "0.0.0.0"
+port = 8080
 concurrency_token = true
 hosts = ["gate.example.org"]
 access_log = false
