@@ -81,11 +81,13 @@ def command(
 def _chosen(found: Survey, host: str | None, shims: bool | None, extras: str | None, *, asks: bool) -> Choice:
     """What the options say, and what is asked for the rest."""
     room, offered = str(found.room()), _offered(found)
+    if asks:
+        tell("")
     if host is None and not os.path.lexists(config_path()):
         host = _ask(f"1. How many agents may run here at the same time? A number, or auto [{room}]", room, asks, _host)
     names = ", ".join(agent.name for agent in found.agents)
     if shims is None and found.agents:
-        question = f"2. Count {names} whenever they are started by name? [Y/n]"
+        question = f"2. Count these whenever you start them by name: {names}? [Y/n]"
         shims = _ask(question, "y", asks, _yes_or_no) == "y"
     if extras is None:
         question = f"3. Set up more? Any of {', '.join(offered)}; or none [{' '.join(_DEFAULT_EXTRAS)}]"
@@ -181,6 +183,7 @@ def _show_survey(found: Survey) -> None:
     screen.line(Cell("On this machine", "bold"))
     rows = [("agents", agent.name, agent.path) for agent in found.agents] or [("agents", "none found", "")]
     rows += [("logins", login.provider or "several", login.where) for login in found.logins]
+    rows += [] if found.logins or found.accounts else [("logins", "none found", "")]
     rows += [("logins", account.name, account.credential_file) for account in found.accounts]
     memory = format_size(found.memory_bytes // 2**20 * 2**20) if found.memory_bytes else "unknown"
     if found.memory_bytes and found.memory_bytes >= 2**30:
@@ -190,12 +193,12 @@ def _show_survey(found: Survey) -> None:
     for kind, name, where in rows:
         screen.line(f"  {kind if kind != before else '':<9}{name:<15} {where}".rstrip())
         before = kind
-    screen.line()
     screen.show()
 
 
 def _show_result(plan: SetupPlan, todo: list[AnyStep], failures: list[str], *, dry_run: bool) -> None:
     screen = Screen()
+    screen.line()
     screen.line(Cell("Would change" if dry_run else "Changed", "bold"))
     for step in todo:
         screen.line(f"  {below_home(step.where, os.environ)}: {step.change}")
