@@ -1,7 +1,7 @@
 # The commands for a working copy. They need Python 3.11+ and make; tools/bootstrap installs the rest into .venv.
 # Written for GNU make 3.81, which macOS has.
 
-TARGETS := help demo test minimal check format bench soak agents client compiled docs clean
+TARGETS := help demo test minimal check format bench soak agents newcomer client compiled docs clean
 BIN := .venv/bin
 CODE := $(wildcard src tests demo benchmarks examples tools setup.py)
 # Or every process that a test starts would compile again all that it imports.
@@ -62,6 +62,10 @@ agents: ## Test real agents against a fake provider; downloads them into .cache.
 client: ## Generate the TypeScript client from the OpenAPI document; needs npm
 	@sh tools/bootstrap dev
 	$(BIN)/python tools/gen_typescript_client.py $(ARGS)
+
+newcomer: ## The first minutes of a new user: clone, install, init, three agents, stop, dashboard. Needs the network
+	@sh tools/browser & sh tools/bootstrap dev; code=$$?; wait; exit $$code
+	FLEETGATE_NEWCOMER=1 $(BIN)/python -m pytest -s tests/newcomer $(ARGS)
 
 compiled: ## Install into build/compiled as `pip install .` does, and test the core there
 	@sh tools/compiled

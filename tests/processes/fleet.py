@@ -23,7 +23,7 @@ import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -409,28 +409,24 @@ def rss_mb(pid: int) -> float:
     raise AssertionError(f"no memory of {pid} is known")
 
 
-class Terminal:
-    """A pseudo-terminal with an interactive bash: a test types on it and reads from it."""
+class PseudoTerminal:
+    """A pseudo-terminal with a program on it, mostly a shell: a test types on it and reads from it."""
 
     PROMPT = "outer> "
 
-    def __init__(self, fleet: Fleet, columns: int = 100, more: Mapping[str, str] | None = None) -> None:
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], folder: Path, columns: int = 100) -> None:
         self.seen = b""
         self.all = b""
-        env = fleet.env(
-            {"PS1": self.PROMPT, "TERM": "xterm", "LC_ALL": "C.UTF-8", "HISTFILE": "/dev/null"} | dict(more or {})
-        )
-        env.pop("PROMPT_COMMAND", None)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             try:
-                os.chdir(fleet.folder)
-                os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], env)
+                os.chdir(folder)
+                os.execvpe(argv[0], list(argv), dict(env))
             finally:
                 os._exit(99)
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> Self:
         self.wait(self.PROMPT)
         return self
 
@@ -463,3 +459,13 @@ class Terminal:
                 raise AssertionError(f"{pattern!r} was not seen, but {self.seen!r}")
         before, self.seen = self.seen[: match.end()], self.seen[match.end() :]
         return before.decode("utf-8", "replace")
+
+
+class Terminal(PseudoTerminal):
+    """A pseudo-terminal with an interactive bash in a fleet's environment."""
+
+    def __init__(self, fleet: Fleet, columns: int = 100, more: Mapping[str, str] | None = None) -> None:
+        own = {"PS1": self.PROMPT, "TERM": "xterm", "LC_ALL": "C.UTF-8", "HISTFILE": "/dev/null"}
+        env = fleet.env(own | dict(more or {}))
+        env.pop("PROMPT_COMMAND", None)
+        super().__init__(["bash", "--norc", "--noprofile", "--noediting", "-i"], env, fleet.folder, columns)

@@ -106,6 +106,19 @@ def test_r10_inside_a_run_nothing_happens_twice(shims: Shims):
     assert "lease=gone" not in shims.call("claude", "x", FLEETGATE_LEASE="gone").out
 
 
+def test_r10_a_census_does_not_count_an_agent_of_a_shim_again(shims: Shims):
+    shims.fleet.configure("[agents]\nhost = 2\n[[census]]\nmatch = 'claude'\n")
+    running = shims.start("claude", "inner", *shims.fleet.sleeper("one", 60))
+    shims.fleet.until(lambda: shims.fleet.has_started("one"))
+    assert shims.fleet.done("--no-wait", "--", "true").code == 0
+    waits = shims.fleet.occupy()
+    second = shims.start("claude", "x")
+    shims.fleet.until(lambda: shims.fleet.waits(second))
+    shims.fleet.free(waits)
+    assert second.wait() == 3, "one that waits does not count as the agent that it waits to start"
+    running.signal(signal.SIGTERM)
+
+
 def test_r10_without_fleetgate_the_agent_still_starts(shims: Shims):
     shim, start = shims.folder / "claude", shims.folder.parent / "start/fleetgate"
     good = shim.read_text()
@@ -196,6 +209,8 @@ def test_shim_ls_says_which_are_used_and_uninstall_restores_everything(shims: Sh
     assert [line.split()[:3] for line in listed.out.splitlines()[1:]] == [["claude", "yes", f"{shims.real}/claude"]]
     unused = shims.call(*FLEETGATE, "shim", "ls", PATH=f"{shims.real}:{shims.env['PATH']}")
     assert f"on PATH, {shims.real}/claude comes first" in unused.out
+    doctor = shims.call(*FLEETGATE, "doctor", PATH=f"{shims.real}:{shims.env['PATH']}")
+    assert f"claude: not used in this shell: on PATH, {shims.real}/claude comes first" in doctor.out
     removed = shims.shim("uninstall", "claude")
     assert removed.code == 0
     assert not rc.exists(), "Fleetgate had made it"

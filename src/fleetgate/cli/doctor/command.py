@@ -15,6 +15,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.doctor.check_old_name import old_name
+from fleetgate.cli.doctor.check_shims import shims
 from fleetgate.cli.doctor.check_store import Visit
 from fleetgate.cli.doctor.finding import Finding, Findings
 from fleetgate.cli.output.table import Cell, Screen
@@ -56,7 +57,7 @@ def command(as_json: bool) -> int:
 def examine() -> list[Finding]:
     """All findings. A check runs only if those that it relies on succeeded."""
     visit = Visit()
-    findings = [*visit.look(versions, environment, old_name, visit.config, visit.store)]
+    findings = [*visit.look(versions, environment, old_name, shims, visit.config, visit.store)]
     if visit.home:
         findings += visit.look(visit.folder, visit.disk)
     if visit.reachable and not visit.remote:

@@ -231,11 +231,11 @@ def _preview(step: AnyStep) -> list[str]:
 
 
 def _show_problems() -> None:
-    """What `fleetgate doctor` would warn about."""
+    """What `fleetgate doctor` would warn about, except that this shell does not use new shims yet."""
     from fleetgate.cli.doctor.command import examine
 
     for finding in examine():
-        if finding.level != "ok":
+        if finding.level != "ok" and finding.check != "shims":
             note(f"{finding.check}: {finding.text}{f' `{finding.do}`' if finding.do else ''}")
 
 
