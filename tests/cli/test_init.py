@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from fleetgate.cli.click_group import COMMANDS
 from fleetgate.cli.init.config_text import config_text
 from fleetgate.cli.init.service import unit_text
 from fleetgate.cli.init.survey import FoundAgent, Survey, survey
@@ -96,7 +97,8 @@ def test_it_finds_agents_logins_and_keys_without_showing_a_secret(home: Home, mo
         path.chmod(0)
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     found = json.loads(home("--dry-run", "--json").out)["found"]
-    assert [agent["name"] for agent in found["agents"]] == ["claude", "codex"]
+    agents = {agent["name"]: agent["path"] for agent in found["agents"]}
+    assert {"claude": f"{home.folder}/bin/claude", "codex": f"{home.folder}/bin/codex"}.items() <= agents.items()
     assert found["logins"] == [
         {"provider": "anthropic", "where": "~/.claude/.credentials.json"},
         {"provider": "openai", "where": "$OPENAI_API_KEY"},
@@ -359,6 +361,7 @@ def test_a_service_is_started_once_and_stopped_by_undo(home: Home, monkeypatch: 
 
 
 def test_without_systemd_no_service_is_set_up_and_the_reason_is_printed(home: Home):
+    home.program("systemctl", "#!/bin/sh\nexit 1\n")
     said = home("--yes", "--with", "service")
     assert said.code == 0
     assert "no service: there is no systemd for this user here" in said.err
@@ -371,3 +374,41 @@ def test_the_unit_is_that_of_the_deploy_folder():
     assert lines(unit_text("%h", {}).replace("%%h", "%h/.local/bin/fleetgate")) == lines(
         (DEPLOY / "fleetgate.service").read_text()
     )
+
+
+@pytest.mark.parametrize(
+    "before", [b'{"env":{"ANTHROPIC_API_KEY":"sk-secret"},\r\n "model":"opus"}', b"{}\n", b" {\n}", None]
+)
+def test_the_status_line_is_set_and_its_removal_restores_every_byte(
+    home: Home, monkeypatch: pytest.MonkeyPatch, before: bytes | None
+):
+    monkeypatch.setitem(COMMANDS, "statusline", "commands.ps")
+    settings = home.folder / ".claude/settings.json"
+    settings.parent.mkdir()
+    if before is not None:
+        settings.write_bytes(before)
+    files = home.files()
+    for _ in range(2):
+        assert home("--yes", "--no-shims", "--with", "statusline").code == 0
+    said = json.loads(settings.read_bytes())
+    assert said.pop("statusLine")["command"].endswith("fleetgate statusline")
+    assert said == json.loads(before or b"{}")
+    journal = (home.folder / ".local/share/fleetgate/init.json").read_text()
+    assert "sk-secret" not in journal
+    assert home("--undo").code == 0
+    assert home.files() == files
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [('{"statusLine":{"type":"command","command":"mine"}}', "which stays"), ('{ // mine\n"a":1}', "not plain JSON")],
+)
+def test_a_status_line_of_the_user_and_settings_with_comments_stay(
+    home: Home, monkeypatch: pytest.MonkeyPatch, text: str, note: str
+):
+    monkeypatch.setitem(COMMANDS, "statusline", "commands.ps")
+    settings = home.folder / ".claude/settings.json"
+    settings.parent.mkdir()
+    settings.write_text(text)
+    assert note in home("--yes", "--with", "statusline").err
+    assert settings.read_text() == text

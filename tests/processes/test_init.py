@@ -45,7 +45,7 @@ def test_three_answers_lead_to_an_agent_that_is_counted_in_a_new_shell(fleet: Fl
         terminal.line("many")
         terminal.wait("valid is a whole number from 1 to 10000, or auto")
         terminal.line("5")
-        terminal.wait("2. Count these whenever you start them by name: claude, codex")
+        terminal.wait("2. Count these whenever you start them by name: claude")
         terminal.line("")
         terminal.wait("3. Set up more")
         terminal.line("none")
