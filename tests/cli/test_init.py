@@ -279,6 +279,21 @@ def test_a_wrong_option_changes_nothing(home: Home, words: tuple[str, ...], sent
     assert home.files() == before
 
 
+def test_an_undo_that_fails_in_part_can_be_completed(home: Home):
+    rc = home.folder / ".bashrc"
+    rc.write_text("export X=1\n")
+    before = home.files()
+    home("--yes")
+    rc.chmod(0o666)
+    failed = home("--undo")
+    assert failed.code == 64
+    assert "another user could change it" in failed.err
+    assert not home.config.exists()
+    rc.chmod(0o644)
+    assert home("--undo").code == 0
+    assert home.files() == before
+
+
 # What is not safe.
 
 

@@ -154,7 +154,7 @@ def _do(todo: list[AnyStep]) -> list[str]:
         except (CannotChange, BadRequest) as error:
             failures.append(str(error))
         except OSError as error:
-            failures.append(f"{step.where}: {error.strerror}")
+            failures.append(f"{step.path}: {error.strerror}")
     return failures
 
 
@@ -165,13 +165,15 @@ def _undo(*, dry_run: bool) -> None:
         return
     if dry_run:
         for step in reversed(journal.steps):
-            tell(f"would undo  {below_home(step.where, os.environ)}: {step.change}")
+            tell(f"would undo  {below_home(step.path, os.environ)}: {step.change}")
         return
     for step, trouble in journal.undo():
         if trouble:
             note(trouble)
         else:
-            tell(f"undone  {below_home(step.where, os.environ)}: {step.change}")
+            tell(f"undone  {below_home(step.path, os.environ)}: {step.change}")
+    if journal.steps:
+        raise BadRequest(f"{count(len(journal.steps), 'change')} could not be taken back; see above, and try again")
     tell("in open shells, type: hash -r")
 
 
@@ -201,7 +203,7 @@ def _show_result(plan: SetupPlan, todo: list[AnyStep], failures: list[str], *, d
     screen.line()
     screen.line(Cell("Would change" if dry_run else "Changed", "bold"))
     for step in todo:
-        screen.line(f"  {below_home(step.where, os.environ)}: {step.change}")
+        screen.line(f"  {below_home(step.path, os.environ)}: {step.change}")
         if dry_run:
             for line in _preview(step):
                 screen.line(Cell(f"    + {line}", "green"))
@@ -258,7 +260,7 @@ def _say_json(found: Survey, plan: SetupPlan, todo: list[AnyStep], failures: lis
         {
             "found": found,
             "dry_run": dry_run,
-            "changes": [{"path": step.where, "change": step.change} for step in todo],
+            "changes": [{"path": step.path, "change": step.change} for step in todo],
             "suggestions": plan.suggestions or None,
             "notes": plan.notes,
             "failures": failures,

@@ -11,6 +11,7 @@ import os
 import msgspec
 
 from fleetgate.cli.init.steps import AnyStep
+from fleetgate.cli.shims.startup_files import CannotChange
 from fleetgate.config.paths import data_folder
 from fleetgate.core.errors import BadRequest
 from fleetgate.log.store_files import NotTrusted, read_trusted, write_own
@@ -33,7 +34,7 @@ class Journal:
 
     def do(self, step: AnyStep) -> None:
         """Write a step down, and do it."""
-        missing = tuple(_missing_folders(os.path.dirname(os.path.abspath(step.where))))
+        missing = tuple(_missing_folders(os.path.dirname(os.path.abspath(step.path))))
         own = tuple(_missing_folders(self._folder))
         step = msgspec.structs.replace(step, made_folders=tuple(dict.fromkeys((*own, *missing))))
         self._save([*self.steps, step])
@@ -45,15 +46,28 @@ class Journal:
         self.steps.append(step)
 
     def undo(self) -> list[tuple[AnyStep, str]]:
-        """Take all steps back, the last one first; each with what could not be taken back."""
-        undone = [(step, step.undo()) for step in reversed(self.steps)]
-        os.unlink(self._path)
-        for folder in sorted({folder for step in self.steps for folder in step.made_folders}, key=len, reverse=True):
+        """Take all steps back, the last one first; each with what stays, as a sentence.
+
+        A step that fails is kept, and the next call tries it again.
+        """
+        undone, failed = [], []
+        for step in reversed(self.steps):
+            try:
+                undone.append((step, step.undo()))
+            except (CannotChange, OSError) as error:
+                failed.append(step)
+                undone.append((step, str(error)))
+            except BadRequest as error:
+                undone.append((step, str(error)))
+        made = {folder for step in self.steps for folder in step.made_folders}
+        folders = tuple(sorted(made, key=len, reverse=True))
+        self.steps = [msgspec.structs.replace(step, made_folders=folders) for step in reversed(failed)]
+        self._save(self.steps)
+        for folder in folders:
             try:
                 os.rmdir(folder)
             except OSError:
                 continue  # something else is there by now
-        self.steps = []
         return undone
 
     def _read(self) -> list[AnyStep]:

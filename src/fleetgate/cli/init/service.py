@@ -60,7 +60,7 @@ def service_steps(environ: Mapping[str, str]) -> list[AnyStep]:
         path = f"{environ['HOME']}/Library/LaunchAgents/{_LABEL}.plist"
         domain = f"gui/{os.getuid()}"
         started = StartedService(
-            unit=path,
+            path=path,
             start=("launchctl", "bootstrap", domain, path),
             stop=("launchctl", "bootout", f"{domain}/{_LABEL}"),
             is_on=("launchctl", "print", f"{domain}/{_LABEL}"),
@@ -70,7 +70,7 @@ def service_steps(environ: Mapping[str, str]) -> list[AnyStep]:
     path = f"{base if os.path.isabs(base) else environ['HOME'] + '/.config'}/systemd/user/fleetgate.service"
     control = ("systemctl", "--user")
     started = StartedService(
-        unit=path,
+        path=path,
         start=(*control, "enable", "--now", "fleetgate.service"),
         stop=(*control, "disable", "--now", "fleetgate.service"),
         is_on=(*control, "is-enabled", "--quiet", "fleetgate.service"),

@@ -22,17 +22,13 @@ from fleetgate.log.store_files import write_own
 class Step(Struct, frozen=True, tag_field="step", kw_only=True):
     """One change. The journal keeps it as it is here, so that it can be taken back later."""
 
+    path: str  # the file that changes
     made_folders: tuple[str, ...] = ()  # that were missing before
-
-    @property
-    def where(self) -> str:
-        """The file that changes."""
-        raise NotImplementedError
 
     @property
     def change(self) -> str:
         """What changes, in a few words."""
-        raise NotImplementedError
+        return "new file"
 
     def is_done(self) -> bool:
         raise NotImplementedError
@@ -48,17 +44,8 @@ class Step(Struct, frozen=True, tag_field="step", kw_only=True):
 class NewFile(Step, frozen=True, tag="file", kw_only=True):
     """A file that did not exist."""
 
-    path: str
     text: str
     mode: int = 0o600
-
-    @property
-    def where(self) -> str:
-        return self.path
-
-    @property
-    def change(self) -> str:
-        return "new file"
 
     def is_done(self) -> bool:
         return os.path.lexists(self.path)
@@ -84,12 +71,7 @@ class NewFile(Step, frozen=True, tag="file", kw_only=True):
 class AddedBlock(Step, frozen=True, tag="block", kw_only=True):
     """A block of lines at the end of a shell's start-up file."""
 
-    path: str
     block: Block
-
-    @property
-    def where(self) -> str:
-        return self.path
 
     @property
     def change(self) -> str:
@@ -112,15 +94,6 @@ class NewShim(Step, frozen=True, tag="shim", kw_only=True):
     """The shim of an agent."""
 
     name: str
-    path: str
-
-    @property
-    def where(self) -> str:
-        return self.path
-
-    @property
-    def change(self) -> str:
-        return "new file"
 
     def is_done(self) -> bool:
         return os.path.lexists(self.path)
@@ -136,14 +109,9 @@ class NewShim(Step, frozen=True, tag="shim", kw_only=True):
 class Insertion(Step, frozen=True, tag="insertion", kw_only=True):
     """Text inside a file, at a place that the step's maker chose; it is found again by its content."""
 
-    path: str
     text: str
     at: int  # in characters
     about: str
-
-    @property
-    def where(self) -> str:
-        return self.path
 
     @property
     def change(self) -> str:
@@ -167,14 +135,9 @@ class Insertion(Step, frozen=True, tag="insertion", kw_only=True):
 class StartedService(Step, frozen=True, tag="service", kw_only=True):
     """A service that is started now, and at each login."""
 
-    unit: str
     start: tuple[str, ...]
     stop: tuple[str, ...]
     is_on: tuple[str, ...]  # a command that succeeds if it is started at each login
-
-    @property
-    def where(self) -> str:
-        return self.unit
 
     @property
     def change(self) -> str:
