@@ -431,7 +431,7 @@ class PseudoTerminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        print(f"seen on the terminal: {self.all!r}")
+        print(f"seen on the terminal: {self.all[-8000:]!r}")
         kill_if_there(self.pid)
         os.close(self.fd)
         os.waitpid(self.pid, 0)
