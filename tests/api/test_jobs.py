@@ -244,3 +244,11 @@ def test_h2_a_stop_ends_who_follows_output_at_once(fresh: Served):
         fresh.wait_until(lambda: fresh.request("GET", f"/v1/jobs/{ident}").status == 200, "it answers")
         assert fresh.stop() == 0
         reader.communicate(timeout=60)
+
+
+def test_r11_the_kept_output_of_a_run_is_read_like_that_of_a_job(fresh: Served):
+    assert fresh.cli("run", "--log", "--name", "review", "--", "echo", "hello").returncode == 0
+    found = fresh.ok("GET", "/v1/jobs/review/output")
+    assert [piece["text"] for piece in found["pieces"] if piece["stream"] == "out"] == ["hello\n"]
+    assert found["ended"] is True
+    assert fresh.get("/v1/jobs/review").status == 404

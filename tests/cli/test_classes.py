@@ -73,6 +73,6 @@ def test_w4_listings_show_an_unusual_class(cli: Cli):
 
 def test_w4_a_bad_class_in_the_config_names_the_valid_ones(cli: Cli):
     cli.config.write_text('[classes]\nweb = "fast"\n')
-    said = cli("ps")
+    said = cli("config", "check")
     assert said.code == 78
     assert all(name in said.err for name in CLASSES)

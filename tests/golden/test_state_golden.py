@@ -458,7 +458,11 @@ def stop_log() -> list[tuple[int, list[ev.Event]]]:
     opus = Spec(models=(OPUS,), host="h1")
     for number, name in enumerate(("review", "docs", "tests")):
         ident = f"run-{number}"
-        do(cmd.Acquire(ident, opus, ALICE, name=name), cmd.Claim(ident, f"{CHILD}{number}"), cmd.Stop(ident, "me"))
+        do(
+            cmd.Acquire(ident, opus, ALICE, name=name, log=True),
+            cmd.Claim(ident, f"{CHILD}{number}"),
+            cmd.Stop(ident, "me"),
+        )
     do(cmd.Release("run-1", "local_error", signal=15, evidence="stopped by me"), cmd.Lost((f"{CHILD}2",)))
     return log
 

@@ -130,9 +130,17 @@ def _sessions(gate: DirectGate) -> Values:
     return [(place.key, place.agent) for place, _ in agent_sessions.every(gate.log)]
 
 
+def _outputs(gate: DirectGate) -> Values:
+    from fleetgate.jobs import run_outputs
+
+    runs = run_outputs.every(gate.folder)
+    return [*_jobs(gate), *((ident, f"{each.name}: {each.command}") for ident, each in runs.items())]
+
+
 complete_ticket = _from_store(_tickets)
 complete_lease = _from_store(_leases)
 complete_job = _from_store(_jobs)
+complete_output = _from_store(_outputs)
 complete_cancellable = _from_store(_cancellable)
 complete_pool = _from_store(_pools)
 complete_selector = _from_store(_selectors)

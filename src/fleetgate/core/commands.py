@@ -39,6 +39,7 @@ class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
     size: Size | None = None  # of a call: what the engine estimates that from
     run: str = ""  # of a call: the lease of the run that makes it
     name: str = ""  # what its user calls it (`run --name`)
+    log: bool = False  # its output is kept (`run --log`)
 
 
 class Offer(Struct, tag="offer", omit_defaults=True):

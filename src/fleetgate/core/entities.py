@@ -67,6 +67,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     run: str = ""  # of a call: the lease of the run that makes it
     max_tokens: int = 0  # of a call: what it allows for its output; 0: it does not say
     name: str = ""  # what its user calls it
+    log: bool = False  # its output is kept on its host
 
     @property
     def state(self) -> str:

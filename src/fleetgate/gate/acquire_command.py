@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         size: Size
         run: str
         name: str
+        log: bool
 
 
 def acquire_command(

@@ -9,7 +9,15 @@ from fleetgate.core.errors import NotFound, NotNow
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.jobs import job_record, job_store, output_files, sealed_files, state_machine, unattended_ends
+from fleetgate.jobs import (
+    job_record,
+    job_store,
+    output_files,
+    run_outputs,
+    sealed_files,
+    state_machine,
+    unattended_ends,
+)
 from fleetgate.jobs.retry_policy import JobVerdict
 from fleetgate.jobs.submit import ring
 from fleetgate.log.protocol import SideWrite
@@ -105,3 +113,8 @@ def clean(gate: DirectGate, before_ms: int) -> list[str]:
             output_files.remove(gate.folder, ident)
             sealed_files.remove(gate.folder, ident)
     return old
+
+
+def clean_runs(gate: DirectGate, before_ms: int) -> list[str]:
+    """Delete the kept output of runs that ended before a time (wall time)."""
+    return run_outputs.clean(gate.folder, before_ms, set(gate.replica.catch_up().leases))

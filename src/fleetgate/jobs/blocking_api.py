@@ -59,9 +59,9 @@ class JobService:
     # Looking.
 
     def find(self, ident: str) -> str:
-        """The id of which this is the beginning."""
+        """The job, or the run with kept output, of which this is the beginning of the id, or the name."""
         with self._lock:
-            return job_store.find_job(self._gate, ident)
+            return job_store.find_output(self._gate, ident)
 
     def page(self, wanted: JobFilter, offset: int, limit: int) -> JobsShape:
         for state in wanted.states:
@@ -89,7 +89,7 @@ class JobService:
 
     def has_ended(self, ident: str) -> bool:
         with self._lock:
-            return job_store.view(self._gate, ident).state in state_machine.FINAL
+            return job_store.has_ended(self._gate, ident)
 
     def output(self, ident: str, after: str, most: int, tail: int | None, stream: str) -> OutputShape:
         """What it printed behind a place; whether it has ended is for the caller to say."""

@@ -16,9 +16,10 @@ from fleetgate.core.queue.positions import QueueView, TicketView
 from fleetgate.core.state.state import State
 from fleetgate.core.usage import Usage
 from fleetgate.core.views.pool_and_lease_views import ticket_view
+from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.jobs import state_machine
+from fleetgate.jobs import run_outputs, state_machine
 from fleetgate.jobs.job_record import JOBS, Job, read
 from fleetgate.log.protocol import Log
 from fleetgate.present.text import place, some
@@ -265,3 +266,19 @@ def find_job(gate: DirectGate, prefix: str) -> str:
     if found:
         raise BadRequest(f"{shown(prefix)} may be any of {some(found)}; type more of the id")
     raise NotFound(f"no job {shown(prefix)}: `fleetgate jobs --all` lists them")
+
+
+def find_output(gate: DirectGate, word: str) -> str:
+    """The job or run whose output is meant."""
+    try:
+        return find_job(gate, word)
+    except NotFound:
+        return run_outputs.find(gate.folder, readable(word))
+
+
+def has_ended(gate: DirectGate, ident: str) -> bool:
+    """Whether a job, or a run, prints nothing any more."""
+    if find(gate.log, ident) is None:
+        lease = gate.replica.catch_up().leases.get(ident)
+        return lease is None or process_identity.is_gone(lease.lives_with) is True
+    return view(gate, ident).state in state_machine.FINAL

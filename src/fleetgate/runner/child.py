@@ -274,12 +274,13 @@ def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     raise command.refusal(*command.execute())
 
 
-def tappable() -> list[tuple[int, ...]]:
-    """Which of stdout and stderr may be read on the way: not terminals, and not what the child will find closed.
+def tappable(*, terminals: bool = False) -> list[tuple[int, ...]]:
+    """Which of stdout and stderr may be read on the way: not what the child will find closed, and not terminals,
+    unless these are wanted.
 
     Two that are one file (`2>&1`) come together, and get one pipe: else their order would be lost.
     """
-    files = [fd for fd in (1, 2) if _is_passed(fd) and not os.isatty(fd)]
+    files = [fd for fd in (1, 2) if _is_passed(fd) and (terminals or not os.isatty(fd))]
     return [(1, 2)] if len(files) == 2 and _are_one(1, 2) else [(fd,) for fd in files]
 
 

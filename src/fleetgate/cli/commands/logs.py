@@ -1,4 +1,4 @@
-"""`fleetgate logs`: the output of a job, across its attempts."""
+"""`fleetgate logs`: the output of a job, across its attempts, or of a run with --log."""
 
 from __future__ import annotations
 
@@ -9,37 +9,40 @@ from time import sleep
 import click
 
 from fleetgate.cli import exit_codes
-from fleetgate.cli.completion_values import complete_job
+from fleetgate.cli.completion_values import complete_output
 from fleetgate.cli.read_only_gate import note, opened
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.jobs import job_store, output_files, state_machine
+from fleetgate.jobs import output_files
 from fleetgate.jobs.job_json import STREAMS
+from fleetgate.jobs.job_store import find_output, has_ended
 from fleetgate.jobs.output_files import ERR, NOTE, OutputReader, Piece
 from fleetgate.present.wall_time import utc
 
 POLL_S = 0.2
 
 
-@click.command(short_help="Print a job's output; -f follows.")
-@click.argument("ident", metavar="ID", shell_complete=complete_job)
-@click.option("-f", "--follow", is_flag=True, help="Follow until the job finishes, across retries.")
+@click.command(short_help="Print the output of a job or run; -f follows.")
+@click.argument("ident", metavar="ID|NAME", shell_complete=complete_output)
+@click.option("-f", "--follow", is_flag=True, help="Follow until the job or run finishes, across retries.")
 @click.option("--stream", type=click.Choice(["out", "err"]), help="Only stdout, or only stderr.")
 @click.option("--marked", is_flag=True, help="Prefix each line with time and stream, and mark the start of attempts.")
 def command(ident: str, follow: bool, stream: str | None, marked: bool) -> int:
-    """Print the output of a job unchanged: its stdout to stdout, its stderr to stderr.
+    """Print the output of a job, or of a run with --log, unchanged: its stdout to stdout, its stderr to stderr.
+
+    The newest run of a name is meant.
 
     \b
     fleetgate logs 7kq
     fleetgate logs -f nightly
     fleetgate logs --marked 7kq
 
-    Exit codes: 0; 64 when there is no such job.
+    Exit codes: 0; 64 when there is no such job or run.
     """
     with opened(configured=False) as gate:
         if not gate.folder:
             raise BadRequest("an in-memory store keeps no output")
-        job = job_store.find_job(gate, ident)
+        job = find_output(gate, ident)
         reader = OutputReader(gate.folder, job)
         writer = _Marked(stream) if marked else _Plain(stream)
         try:
@@ -54,12 +57,12 @@ def command(ident: str, follow: bool, stream: str | None, marked: bool) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return exit_codes.OK
         if not shown and not output_files.files(gate.folder, job):
-            note(f"{job} has no output yet ({job_store.view(gate, job).state})")
+            note(f"{job} has no output yet")
     return exit_codes.OK
 
 
 def _is_over(gate: DirectGate, job: str) -> bool:
-    return job_store.view(gate, job).state in state_machine.FINAL
+    return has_ended(gate, job)
 
 
 def _print(reader: OutputReader, writer: _Plain) -> bool:

@@ -41,8 +41,11 @@ from fleetgate.signals.agents.placeholders import filled_in
 from fleetgate.signals.redaction import shown_command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fleetgate.cli.run.proxy_environment import ProxyEnvironment
     from fleetgate.cli.store_outage import Outage
+    from fleetgate.jobs.run_outputs import RunOutput
     from fleetgate.runner.agent_run import AgentRun
 
 _LOOK_S = 1.5  # how often to check that the lease still exists; see gate/replica/lost_log_recovery.py
@@ -249,7 +252,7 @@ def _under_lease(
         if proxying is not None:
             command = proxying.put(command, env, lease.id)
         argv = in_sandbox(command, lease, gate.settings, environment)
-        taps = () if options.classify == "none" else tappable()
+        taps = tappable(terminals=options.log) if options.log or options.classify != "none" else []
         child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
         identity = process_identity.identify(child.pid) or ""  # "": killed already, which `supervise` reports
         held = _claimed(gate, lease, identity, outage)
@@ -276,7 +279,7 @@ def _under_lease(
         classify=options.classify,
         silence_s=silence_s,
         patience_s=_patience_s(options, gate.settings.patience_ms),
-        read=bool(taps),
+        read=bool(taps) and options.classify != "none",
         credential=credential,
         began_wall_ms=began_wall_ms,
         pid=child.pid,
@@ -289,6 +292,8 @@ def _under_lease(
         stops=not options.shim,
     )
 
+    kept = _kept_output(options, gate, lease)
+
     def on_message() -> str:
         return watch.look_for_stop(told=True) if mailbox is not None and mailbox.drain() else ""
 
@@ -299,14 +304,45 @@ def _under_lease(
         ends_in_s=(lease.ends_at - gate.now()) / 1000 if lease.ends_at else None,
         every_s=min(_LOOK_S, BEAT_S, silence_s / 4),
         on_tick=watch.tick,
-        on_bytes=watch.feed if watch.reader is not None else None,
+        on_bytes=_on_bytes(watch, kept),
         ends=watch.ending,
         on_lingering=watch.lingers,
         on_end=watch.ended,
     )
     watch.ended(end)
-    log_step(lease.id, f"ended with {f'signal {end.signal}' if end.signal else f'exit code {end.code}'}")
+    if kept is not None and (lost := kept.ended(_how(end))):
+        say(f"{lost} bytes of the output could not be kept")
+    log_step(lease.id, f"ended with {_how(end)}")
     return end, watch
+
+
+def _how(end: ProcessEnd) -> str:
+    return f"signal {end.signal}" if end.signal else f"exit code {end.code}"
+
+
+def _kept_output(options: RunOptions, gate: SlotGate, lease: Lease) -> RunOutput | None:
+    """--log: where the output is kept. What is too old of other runs is deleted."""
+    if not options.log or not gate.folder:
+        return None  # a store in memory keeps nothing
+    from fleetgate.jobs.run_outputs import RunOutput, clean
+
+    settings = gate.settings.jobs
+    clean(gate.folder, time_ns() // 1_000_000 - settings.keep_ms, {lease.id})
+    return RunOutput(gate.folder, lease, settings.output_bytes)
+
+
+def _on_bytes(watch: AgentRun, kept: RunOutput | None) -> Callable[[int, bytes], None] | None:
+    """What is shown each piece of output: the file that keeps it, the reader of the agent's records, or both."""
+    if kept is None:
+        return watch.feed if watch.reader is not None else None
+    if watch.reader is None:
+        return kept.write
+
+    def both(stream: int, data: bytes) -> None:
+        kept.write(stream, data)
+        watch.feed(stream, data)
+
+    return both
 
 
 def _claimed(gate: SlotGate, lease: Lease, child: str, outage: Outage) -> Lease | None:

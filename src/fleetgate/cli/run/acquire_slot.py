@@ -77,6 +77,7 @@ class Request(msgspec.Struct):
     bound: str = ""
     session: str = ""
     name: str = ""
+    log: bool = False
     note: str = ""  # what its user should know about its models
     patient: bool = True  # waits for a store whose server is being restarted
 
@@ -124,6 +125,7 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         key=readable(options.key),
         role=readable(options.role),
         name=request_name(options.name),
+        log=options.log,
         command=_shown(options),
         quiet=options.quiet,
         session=session_key(options.session, "--session "),
@@ -344,6 +346,7 @@ def _acquire(gate: SlotGate, request: Request, began: float | None) -> cmd.Acqui
         key=request.key,
         role=request.role,
         name=request.name,
+        log=request.log,
         bound=request.bound,
         session=request.session,
     )

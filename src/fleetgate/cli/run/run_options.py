@@ -64,6 +64,7 @@ OPTIONS = (
         "shim",
         "As shims start an agent: unchanged, in the slot of an enclosing run, and always, even if Fleetgate fails.",
     ),
+    Option(("--log",), "log", "Keep the output, for `fleetgate logs`. The agent then sees no terminal."),
     Option(("--status-file",), "status_file", "Write the result to this file, as JSON.", "FILE"),
     Option(("--json",), "json", "Print a refusal as JSON on stdout."),
     Option(("-q", "--quiet"), "quiet", "Print nothing while waiting."),
@@ -97,6 +98,7 @@ class RunOptions(Struct):
     share_slot: bool = False
     fail_open: bool = False
     shim: bool = False
+    log: bool = False
     status_file: str = ""
     json: bool = False
     quiet: bool = False

@@ -121,4 +121,5 @@ def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ti
         command.run,
         0 if size is None else min(max(size.max_tokens, 0), MOST_TOKENS),
         command.name,
+        command.log,
     )

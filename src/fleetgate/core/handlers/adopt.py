@@ -79,6 +79,7 @@ class AdoptHandler:
             bound=old.bound,
             client=old.client,
             name=old.name,
+            log=old.log,
         )
         if old.job:
             ticket = replace(ticket, expires_at=old.expires_at)

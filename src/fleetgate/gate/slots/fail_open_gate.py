@@ -69,6 +69,7 @@ class FailOpenGate(BaseSlotGate):
             role=command.role,
             session=command.session,
             name=command.name,
+            log=command.log,
             wake=command.wake,
         )
         model = command.spec.models[0] if command.spec.models else ""

@@ -135,7 +135,9 @@ class Worker:
                     gate.maintain()
                 if now >= clean_at:
                     clean_at = now + CLEAN_S
-                    actions.clean(gate, time_ns() // 1_000_000 - gate.settings.jobs.keep_ms)
+                    before_ms = time_ns() // 1_000_000 - gate.settings.jobs.keep_ms
+                    actions.clean(gate, before_ms)
+                    actions.clean_runs(gate, before_ms)
             except StoreMoved as moved:
                 self._end_with(moved)
             except (FleetgateError, LogReplaced, OSError) as error:

@@ -295,7 +295,7 @@ def lease_json(view: LeaseView, moments: LogTimes) -> LeaseShape:
         can_stop=not (cannot_stop := why_not_to_stop(lease)),
         cannot_stop=cannot_stop or None,
         stop_by=lease.stop_by or None,
-        output=f"/v1/jobs/{lease.id}/output" if ticket.job else None,
+        output=f"/v1/jobs/{lease.id}/output" if ticket.job or ticket.log else None,
     )
 
 
