@@ -52,12 +52,23 @@ def test_V7_budgets_are_set_listed_extended_reset_and_removed_over_http(fresh: S
     path = f"/v1/budgets/{quote(day['name'], safe='')}"
     more = fresh.ok("POST", f"{path}/add", {"amount": 5, "until": "2h"})
     assert more["budget"]["amount"] == 5.1
+    assert (more["budget"]["base"], more["budget"]["added"]) == (0.1, 5)
     again = fresh.ok("POST", f"{path}/reset")
     assert again["budget"]["used"] == 0
     assert fresh.ok("GET", "/v1/budgets") == json.loads(fresh.cli("budget", "ls", "--json").stdout)
     gone = fresh.ok("DELETE", path)
     assert gone == {"selector": "project:a/b c", "unit": "usd", "per": "day", "entered": 0}
     assert [each["name"] for each in fresh.ok("GET", "/v1/budgets")["budgets"]] == ["openai tokens/1m"]
+    dropped = fresh.ok("POST", "/v1/budgets/openai%20tokens%2F1m/unset")
+    assert dropped == {
+        "selector": "openai",
+        "unit": "tokens",
+        "per": "1m",
+        "amount": None,
+        "source": None,
+        "entered": 0,
+    }
+    assert fresh.ok("GET", "/v1/budgets") == {"budgets": []}
 
 
 def test_V7_what_is_wrong_with_a_budget_is_said_and_changes_nothing(served: Served):

@@ -81,11 +81,38 @@ def test_V7_a_removed_budget_of_the_file_stays_removed_and_can_be_set_again(cli:
     cli.configure('[budgets]\nproject = { usd = 20, per = "day" }\n')
     assert cli.ok("budget", "rm", "project usd/day") == (
         "project: no budget in usd per day, was $20.00 per day\n"
-        "this hides $20.00 per day from the file; `fleetgate budget set project usd 20.00 --per day` sets it again\n"
+        "this hides $20.00 per day from the file; `fleetgate budget unset 'project usd/day'` brings it back\n"
     )
     assert cli.ok("budget", "ls").startswith("no budgets; set one, for example: ")
     cli.ok("budget", "set", "project", "usd", "20.00", "--per", "day")
     assert json.loads(cli("budget", "rm", "project", "--json").out)["unit"] == "usd"
+
+
+def test_V7_what_was_set_at_run_time_is_dropped_for_the_value_of_the_file(cli: Cli):
+    cli.configure('[budgets]\nproject = { usd = 20, per = "day" }\n')
+    for change in (("rm", "project usd/day"), ("set", "project", "usd", "5", "--per", "day")):
+        cli.ok("budget", *change)
+        assert cli.ok("budget", "unset", "project usd/day") == "project: $20.00 per day, from the file\n"
+        spend(cli, "web", 16_000_000 + len(change))
+        assert (budgets(cli)[DAY]["base"], budgets(cli)[DAY]["source"]) == (20, "file")
+    assert "no budget of project in usd per day was set at run time" in cli("budget", "unset", "project usd/day").err
+
+    # Where the file has none, it is gone; a budget of one project means the rule that made it.
+    cli.ok("budget", "set", "host", "calls", "9", "--per", "5h")
+    assert cli.json("budget", "unset", "host")["source"] is None
+    cli.ok("budget", "set", "project", "usd", "5", "--per", "day")
+    assert cli.json("budget", "unset", DAY)["amount"] == 20
+    cli.ok("budget", "set", "acme", "calls", "9", "--per", "5h")
+    cli.ok("budget", "set", "acme", "usd", "9", "--per", "day")
+    assert "name one: 'acme calls/5h', 'acme usd/day'" in cli("budget", "unset", "acme").err
+
+
+def test_V7_what_was_added_is_shown_apart_from_the_budget(cli: Cli):
+    cli.ok("budget", "set", "project:web", "usd", "20", "--per", "day")
+    cli.ok("budget", "add", DAY, "5")
+    shown = budgets(cli)[DAY]
+    assert (shown["base"], shown["added"], shown["amount"]) == (20, 5, 25)
+    assert "$20.00 + $5.00" in cli.ok("budget", "ls")
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
         "budget set at run time: openai 80k output tokens per 1m (up to 500k output tokens saved up)",
     ),
     (ev.BudgetRemoved("project:web", "usd", "day"), "budget project:web usd/day was removed"),
+    (ev.BudgetUnset("project:web", "usd", "day"), "budget project:web usd/day: the config file decides again"),
     (ev.BudgetReset("project:web usd/day"), "budget project:web usd/day was reset"),
     (ev.BudgetAdded("project:web usd/day", 5_000_000, 9000), "budget project:web usd/day has $5.00 more"),
     (

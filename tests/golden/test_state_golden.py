@@ -600,6 +600,12 @@ def test_a_log_about_stopped_runs_means_what_it_meant() -> None:
     assert loaded((HERE / "snapshot-1-stops.json").read_bytes()).export() == state.export()
 
 
+def test_a_log_with_a_budget_that_was_unset_means_what_it_meant() -> None:
+    state = replayed(read_log(HERE / "events-unset-budget.jsonl"))
+    assert [rule.selector for rule, _ in state.budget_rules.rules()] == ["host"]
+    assert list(state.budget_rules.runtime) == [("host", "calls", "5h")]
+
+
 def test_a_snapshot_is_what_the_log_before_it_says() -> None:
     replay = replayed(read_log(HERE / "events-1.jsonl"))
     assert loaded(read_snapshot(1)).export() == replay.export()

@@ -490,6 +490,22 @@ def test_v7_a_budget_can_be_reset_added_to_and_removed_at_run_time() -> None:
     bench.do(cmd.Release("b", usage=used(50)))
 
 
+def test_v7_without_what_was_set_at_run_time_the_file_decides_again() -> None:
+    bench = bench_with(day("project", "tokens", 100))
+    file = BudgetRule("anthropic", "tokens", 100, "5h", 5 * HOUR)
+    bench.do(cmd.LoadFile("c.toml", "d", 1, (), force=True, budgets=(file,)))
+    call(bench, "a", used(60))
+    bench.do(cmd.SetBudget(BudgetRule("anthropic", "tokens", 10, "5h", 5 * HOUR)))
+    assert call(bench, "b", used(20)) == "waits"
+    bench.do(cmd.UnsetBudget("anthropic", "tokens", "5h"))
+    assert bench.fate("b") == "granted"
+    assert numbers(bench, "anthropic tokens/5h") == (0, 80, 20), "what is used stays used"
+    bench.do(cmd.UnsetBudget("project", "tokens", "day"))
+    assert [each.name for each in budget_views(bench.state, bench.now)] == ["anthropic tokens/5h"]
+    with pytest.raises(NotFound, match=r"no budget of project in tokens per day was set at run time$"):
+        bench.do(cmd.UnsetBudget("project", "tokens", "day"))
+
+
 def test_v7_what_was_added_holds_until_then_or_to_the_end_of_the_window() -> None:
     bench = bench_with(day("project", "tokens", 100), BudgetRule("host", "tokens", 100, "5h", 5 * HOUR))
     bench.do(cmd.AddBudget("project:x tokens/day", 5, bench.now + HOUR))

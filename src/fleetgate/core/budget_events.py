@@ -34,6 +34,14 @@ class BudgetRemoved(Struct, tag="budget_removed"):
     per: str
 
 
+class BudgetUnset(Struct, tag="budget_unset"):
+    """What was set at run time no longer applies: the file decides."""
+
+    selector: str
+    unit: str
+    per: str
+
+
 class BudgetReset(Struct, tag="budget_reset"):
     """A person reset a budget: nothing of it is used."""
 

@@ -255,6 +255,14 @@ class RemoveBudget(Struct, tag="remove_budget"):
     per: str
 
 
+class UnsetBudget(Struct, tag="unset_budget"):
+    """Drop what was set at run time: the file's budget applies again, or none where the file has none."""
+
+    selector: str
+    unit: str
+    per: str
+
+
 class ResetBudget(Struct, tag="reset_budget"):
     """Nothing of a budget is used. `budget` is the name of one, as `budget ls` shows it."""
 
@@ -407,6 +415,7 @@ Command = (
     | LoadFile
     | SetBudget
     | RemoveBudget
+    | UnsetBudget
     | ResetBudget
     | AddBudget
     | ObserveRates

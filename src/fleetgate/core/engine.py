@@ -123,6 +123,7 @@ class Engine:
             cmd.LoadFile: caps.load_file,
             cmd.SetBudget: budgets.set,
             cmd.RemoveBudget: budgets.remove,
+            cmd.UnsetBudget: budgets.unset,
             cmd.ResetBudget: budgets.reset,
             cmd.AddBudget: budgets.add,
             cmd.ObserveRates: budgets.observe_rates,

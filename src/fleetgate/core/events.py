@@ -11,6 +11,7 @@ from fleetgate.core.budget_events import BudgetReached as BudgetReached
 from fleetgate.core.budget_events import BudgetRemoved as BudgetRemoved
 from fleetgate.core.budget_events import BudgetReset as BudgetReset
 from fleetgate.core.budget_events import BudgetSet as BudgetSet
+from fleetgate.core.budget_events import BudgetUnset as BudgetUnset
 from fleetgate.core.budget_events import HourClosed as HourClosed
 from fleetgate.core.budget_events import RatesObserved as RatesObserved
 from fleetgate.core.budget_events import Settled as Settled
@@ -420,6 +421,7 @@ Event = (
     | FileLoaded
     | BudgetSet
     | BudgetRemoved
+    | BudgetUnset
     | BudgetReset
     | BudgetAdded
     | BudgetReached

@@ -418,6 +418,7 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.HourClosed: _hour_closed,
     ev.BudgetSet: _budget_set,
     ev.BudgetRemoved: lambda event: f"budget {event.selector} {event.unit}/{event.per} was removed",
+    ev.BudgetUnset: lambda event: f"budget {event.selector} {event.unit}/{event.per}: the config file decides again",
     ev.BudgetReset: lambda event: f"budget {event.budget} was reset: nothing of it is used",
     ev.BudgetAdded: lambda event: f"budget {event.budget} has {amount_text(unit_of(event.budget), event.amount)} more",
     ev.BudgetReached: _budget_reached,

@@ -1,4 +1,4 @@
-"""The routes of rates and budgets: list, set, remove, reset, add (rule V7).
+"""The routes of rates and budgets: list, set, unset, remove, reset, add (rule V7).
 
 The name of a budget contains blanks and slashes (`project:web usd/day`); in a path it is URL-encoded.
 """
@@ -22,11 +22,14 @@ from fleetgate.core.views.budget_views import budget_views
 from fleetgate.present.budgets.listing import (
     BudgetShape,
     BudgetsShape,
+    BudgetUnsetShape,
     budget_json,
     budgets_json,
     find_budget,
     find_rule,
+    find_runtime_rule,
     read_budget,
+    unset_json,
 )
 from fleetgate.present.name_lookup import check_provider, entered
 from fleetgate.present.wall_time import parse_until_ms
@@ -108,6 +111,15 @@ async def reset_budget(service: Service, name: BudgetName) -> BudgetChangedAnswe
     state, moments = await service.look()
     view = find_budget(state, unquote(name), moments.now)
     return await _changed(service, view.name, cmd.ResetBudget(view.name))
+
+
+@post("/v1/budgets/{name}/unset", summary="Use the config file's rate or budget again", status=200)
+async def unset_budget(service: Service, name: BudgetName) -> BudgetUnsetShape:
+    state, moments = await service.look()
+    key = find_runtime_rule(state, unquote(name), moments.now)
+    events = await service.change(cmd.UnsetBudget(*key))
+    state, _ = await service.look()
+    return unset_json(state, key, entered(events))
 
 
 @post("/v1/budgets/{name}/add", summary="Allow more than a budget has", status=200)

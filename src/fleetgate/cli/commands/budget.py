@@ -23,9 +23,16 @@ from fleetgate.core.state.state import State
 from fleetgate.core.usage import UNITS
 from fleetgate.core.views.budget_views import BudgetView, budget_views
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.present.budgets.listing import budget_json, budgets_json, find_budget, find_rule, read_budget
+from fleetgate.present.budgets.listing import (
+    budget_json,
+    budgets_json,
+    find_budget,
+    find_rule,
+    find_runtime_rule,
+    read_budget,
+    unset_json,
+)
 from fleetgate.present.budgets.text import amount_with_unit, exact_amount, rule_text
-from fleetgate.present.cap_listing import quoted
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.name_lookup import check_provider, entered
 from fleetgate.present.text import span
@@ -56,6 +63,7 @@ def command() -> None:
     fleetgate budget set project usd 20 --per day
     fleetgate budget set 'anthropic/claude-opus-*' input 400k --per 1m
     fleetgate budget add 'project:web usd/day' 5 --until 18:00
+    fleetgate budget unset 'project usd/day'
     fleetgate budget ls
     """
 
@@ -154,13 +162,31 @@ def rm(name: str, as_json: bool) -> None:
     document = {"selector": rule.selector, "unit": rule.unit, "per": rule.per, "entered": entered(events)}
     lines = [f"{rule.selector}: no budget in {rule.unit} per {rule.per}, was {rule_text(rule)}{entered_text(events)}"]
     if in_file is not None:
-        again = f"fleetgate budget set {quoted(rule.selector)} {rule.unit} {_typed(in_file)} --per {rule.per}"
-        lines.append(f"this hides {rule_text(in_file)} from the file; `{again}` sets it again")
+        again = f"fleetgate budget unset '{_name(rule)}'"
+        lines.append(f"this hides {rule_text(in_file)} from the file; `{again}` brings it back")
     show_result(as_json, document, *lines)
 
 
-def _typed(rule: BudgetRule) -> str:
-    return exact_amount(rule.unit, rule.amount).replace(",", "").removeprefix("$")
+@command.command("unset", short_help="Use the config file's value again.")
+@click.argument("name", shell_complete=complete_budget)
+@json_option
+def unset(name: str, as_json: bool) -> None:
+    """Drop what was set or removed at run time: the config file's rate or budget applies again.
+
+    Where the config file has none, there is no such budget any more. What was used of it stays used.
+
+    \b
+    fleetgate budget unset 'project usd/day'
+
+    Exit codes: 0; 64 when nothing was set at run time for it.
+    """
+    gate = opened_gate()
+    selector, unit, per = find_runtime_rule(gate.read(), name, gate.now())
+    events = gate.one(cmd.UnsetBudget(selector, unit, per), durable=True)
+    rule = gate.state.budget_rules.file.get((selector, unit, per))
+    document = unset_json(gate.state, (selector, unit, per), entered(events))
+    now = f"{rule_text(rule)}, from the file" if rule is not None else f"no budget in {unit} per {per}"
+    show_result(as_json, document, f"{selector}: {now}{entered_text(events)}")
 
 
 # What is used.
@@ -296,7 +322,9 @@ def _row(screen: Screen, view: BudgetView, moments: LogTimes) -> list[str | Cell
 
 
 def _whole(view: BudgetView) -> str:
-    text = exact_amount(view.unit, view.amount)
+    text = exact_amount(view.unit, view.amount - view.added)
+    if view.added:
+        text += f" + {exact_amount(view.unit, view.added)}"
     if view.rate and view.burst != view.amount:
         text += f" (burst {exact_amount(view.unit, view.burst)})"
     if view.source != "provider" and view.provider_amount is not None:

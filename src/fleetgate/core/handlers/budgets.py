@@ -45,6 +45,16 @@ class BudgetHandler:
             raise NotFound(f"no budget of {command.selector} in {command.unit} per {command.per}{_listed(in_force)}")
         self._record(ev.BudgetRemoved(*key))
 
+    def unset(self, command: cmd.UnsetBudget, now: int) -> None:
+        key = (command.selector, command.unit, command.per)
+        runtime = self._state.budget_rules.runtime
+        if key not in runtime:
+            raise NotFound(
+                f"no budget of {command.selector} in {command.unit} per {command.per} was set at run time"
+                f"{_listed(list(runtime))}"
+            )
+        self._record(ev.BudgetUnset(*key))
+
     def reset(self, command: cmd.ResetBudget, now: int) -> None:
         self._record(ev.BudgetReset(self._named(command.budget).id))
 

@@ -96,6 +96,10 @@ class BudgetEvents:
         self._state.budget_rules.runtime[event.selector, event.unit, event.per] = None
         self.rules_changed(at)
 
+    def unset(self, event: ev.BudgetUnset, at: int) -> None:
+        self._state.budget_rules.runtime.pop((event.selector, event.unit, event.per), None)
+        self.rules_changed(at)
+
     def rules_changed(self, at: int) -> None:
         """Work out again which budgets there are, and which of them each request needs."""
         state = self._state

@@ -128,6 +128,7 @@ class State:
             ev.FileLoaded: rules.file_loaded,
             ev.BudgetSet: budgets.budget_set,
             ev.BudgetRemoved: budgets.removed,
+            ev.BudgetUnset: budgets.unset,
             ev.BudgetReset: budgets.reset,
             ev.BudgetAdded: budgets.added,
             ev.BudgetReached: budgets.reached,

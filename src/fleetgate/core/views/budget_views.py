@@ -20,6 +20,7 @@ class BudgetView(Struct):
     per_ms: int  # 0 for day, week and month
     rate: bool  # it refills continuously
     amount: int  # per period, with what was added
+    added: int  # what a person added to a window, for now; the rule has the rest
     burst: int  # the most that a rate can save up; 0 for windows
     used: int
     reserved: int
@@ -45,6 +46,7 @@ def budget_views(state: State, now: int) -> list[BudgetView]:
 
 def _view(state: State, budget: Budget, now: int) -> BudgetView:
     rule, rate, window = budget.rule, budget.rate, budget.window
+    amount = rule.amount if window is None else window.amount_at(now)
     return BudgetView(
         name=budget.id,
         selector=rule.selector,
@@ -52,7 +54,8 @@ def _view(state: State, budget: Budget, now: int) -> BudgetView:
         per=rule.per,
         per_ms=rule.per_ms,
         rate=rate is not None,
-        amount=rule.amount if window is None else window.amount_at(now),
+        amount=amount,
+        added=amount - rule.amount,
         burst=0 if rate is None else rate.burst,
         used=budget.used(now),
         reserved=budget.reserved(now),

@@ -29,7 +29,9 @@ class BudgetShape(Struct):
     per: str
     per_s: float | None  # null for day, week and month
     rate: bool  # it refills continuously
-    amount: float
+    amount: float  # base + added
+    base: float  # what the rule allows per period
+    added: float  # what `budget add` gave it, until it resets or for a while
     burst: float | None  # of a rate: the most that it can save up
     used: float
     reserved: float
@@ -58,6 +60,8 @@ def budget_json(view: BudgetView, moments: LogTimes) -> BudgetShape:
         per_s=view.per_ms / 1000 if view.per_ms else None,
         rate=view.rate,
         amount=_number(unit, view.amount),
+        base=_number(unit, view.amount - view.added),
+        added=_number(unit, view.added),
         burst=_number(unit, view.burst) if view.rate else None,
         used=_number(unit, view.used),
         reserved=_number(unit, view.reserved),
@@ -69,6 +73,23 @@ def budget_json(view: BudgetView, moments: LogTimes) -> BudgetShape:
         provider_amount=None if view.provider_amount is None else _number(unit, view.provider_amount),
         waiting=view.waiting,
     )
+
+
+class BudgetUnsetShape(Struct):
+    """What applies after `budget unset`: `source` is "file", or null where the file has no such budget."""
+
+    selector: str
+    unit: str
+    per: str
+    amount: float | None
+    source: str | None
+    entered: int
+
+
+def unset_json(state: State, key: tuple[str, str, str], entered: int) -> BudgetUnsetShape:
+    rule = state.budget_rules.file.get(key)
+    amount = None if rule is None else _number(rule.unit, rule.amount)
+    return BudgetUnsetShape(*key, amount, None if rule is None else "file", entered)
 
 
 def _number(unit: str, amount: int) -> float:
@@ -154,6 +175,20 @@ def _no_budget(names: list[str], given: str) -> str:
     near = get_close_matches(given, names, n=1)
     meant = f"; did you mean {shown(near[0])}?" if near else f"; budgets: {some([shown(name) for name in names])}"
     return f"no budget {shown(given)}{meant}"
+
+
+def find_runtime_rule(state: State, given: str, now: int) -> tuple[str, str, str]:
+    """Selector, unit and period of what was set at run time, even of a budget that was removed."""
+    name = canonical(given.strip())
+    keys = list(state.budget_rules.runtime)
+    found = [key for key in keys if name in ("{} {}/{}".format(*key), key[0])]
+    if len(found) == 1:
+        return found[0]
+    if len(found) > 1:
+        names = some([shown("{} {}/{}".format(*key)) for key in found])
+        raise BadRequest(f"{shown(given)} has several budgets that were set at run time; name one: {names}")
+    rule = find_rule(state, given, now)
+    return rule.selector, rule.unit, rule.per
 
 
 def find_rule(state: State, given: str, now: int) -> BudgetRule:
