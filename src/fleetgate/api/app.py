@@ -25,7 +25,9 @@ from fleetgate.api.routes import (
     concurrency_compat,
     dashboard_files,
     health,
+    history_search,
     pools,
+    projects,
     queue,
     read,
     usage,
@@ -74,6 +76,8 @@ def all_routes() -> list[ApiRoute]:
     common = {status: DocumentedAnswer(ErrorShape, text) for status, text in _ERRORS.items()}
     own_modules = (
         read,
+        history_search,
+        projects,
         usage,
         session_routes,
         queue,

@@ -161,6 +161,7 @@ class TicketsAnswer(Struct):
     tickets: list[TicketShape]
     backoffs: list[BackoffShape]
     total: int
+    matching: int  # how many the filter leaves
     seq: int
 
 

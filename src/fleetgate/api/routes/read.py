@@ -55,6 +55,7 @@ from fleetgate.present.limit_explanation import ExplanationShape, explained
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.model_choice import first_usable, unusable
 from fleetgate.present.name_lookup import check_selector, find_id, kind_for
+from fleetgate.present.queue_filter import QueueFilter
 from fleetgate.present.request_text import label
 from fleetgate.present.run_statistics import SumsShape, sum_up, sums_json
 
@@ -64,6 +65,8 @@ Models = Annotated[str, Meta(max_length=2_000, description="candidates, separate
 Selector = Annotated[str, Meta(min_length=1, max_length=300)]
 PoolName = Annotated[str, Meta(min_length=1, max_length=300, description="as `/v1/status` lists it")]
 Project = Annotated[str, Meta(max_length=100)]
+Words = Annotated[str, Meta(max_length=300, description="words that a request must have, in any of its fields")]
+AnyPool = Annotated[str, Meta(max_length=300, description="only those that this pool blocks")]
 Seq = Annotated[int, Meta(ge=0, le=2**53, description="only what came after this sequence number")]
 Types = Annotated[str, Meta(max_length=1_000, description="only these types, separated by commas")]
 Hours = Annotated[float, Meta(gt=0, le=87_840)]
@@ -103,17 +106,32 @@ def _encode(shape: object) -> Raw:
     return Raw(msgspec.json.encode(shape))
 
 
-@get("/v1/tickets", summary="The line, by expected start")
-async def tickets(service: Service, limit: Limit = 200, offset: Offset = 0) -> TicketsAnswer:
+@get("/v1/tickets", summary="The queue, by expected start; all of it, or what matches")
+async def tickets(
+    service: Service,
+    limit: Limit = 200,
+    offset: Offset = 0,
+    text: Words = "",
+    project: Project = "",
+    pool: AnyPool = "",
+    kind: Kind | None = None,
+) -> TicketsAnswer:
+    wanted = QueueFilter(text, project, canonical(pool), kind or "")
+
     def begin(state: State, moments: LogTimes) -> Begun:
         line, backoffs = QueueView(state, moments.now), listings.backoffs(state, moments)
         total, seq = len(state.tickets), state.seq
-        return Begun(
-            min(offset + limit, total),
-            lambda: TicketsAnswer(_tickets(line, moments, offset, limit), backoffs, total, seq),  # type: ignore[arg-type]
-        )
 
-    answer: TicketsAnswer = await service.shared.answer(("tickets", limit, offset), begin)
+        def finish() -> TicketsAnswer:
+            if wanted == QueueFilter():
+                return TicketsAnswer(_tickets(line, moments, offset, limit), backoffs, total, total, seq)  # type: ignore[arg-type]
+            found = wanted.find(line)
+            page = [ticket_json(view, moments) for view in found[offset : offset + limit]]
+            return TicketsAnswer(page, backoffs, total, len(found), seq)
+
+        return Begun(min(offset + limit, total) if wanted == QueueFilter() else total, finish)
+
+    answer: TicketsAnswer = await service.shared.answer(("tickets", limit, offset, wanted), begin)
     return answer
 
 

@@ -1,10 +1,10 @@
 // The actions on budgets. Each reports what it did, and offers to undo it where that is possible.
-import { attempt } from "../actions.js";
-import { send } from "../api.js";
-import { confirm } from "../dialogs.js";
-import { some } from "../format.js";
-import { amountOf } from "../money.js";
-import { say } from "../toasts.js";
+import { attempt } from "../fleet/actions.js";
+import { send } from "../state/api.js";
+import { confirm } from "../base/dialogs.js";
+import { some } from "../base/format.js";
+import { amountOf } from "../base/money.js";
+import { say } from "../base/toasts.js";
 import { budgetsReader } from "./reading.js";
 
 const path = (budget) => `/v1/budgets/${encodeURIComponent(budget.name)}`;

@@ -1,7 +1,7 @@
 // The dialogs that set, change and add to a budget.
-import { dialog, field } from "../dialogs.js";
-import { h } from "../dom.js";
-import { amountOf } from "../money.js";
+import { dialog, field } from "../base/dialogs.js";
+import { h } from "../base/dom.js";
+import { amountOf } from "../base/money.js";
 import * as actions from "./actions.js";
 
 /** @type {[string, string][]} */

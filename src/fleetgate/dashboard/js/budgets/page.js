@@ -1,13 +1,13 @@
 // The Budgets page: a card for each budget and rate, trouble first.
-import { setTime, timeNode } from "../clock.js";
-import { attr, byId, h, reconcile, show, text } from "../dom.js";
-import { count } from "../format.js";
-import { icon } from "../icons.js";
-import { amountOf, figureOf } from "../money.js";
-import { jumpTo } from "../pages.js";
-import { look } from "../refresh.js";
-import { mayChange, onChange, store } from "../store.js";
-import { nothing } from "../table.js";
+import { setTime, timeNode } from "../base/clock.js";
+import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
+import { count } from "../base/format.js";
+import { icon } from "../base/icons.js";
+import { amountOf, figureOf } from "../base/money.js";
+import { jumpTo } from "../frame/pages.js";
+import { look } from "../state/refresh.js";
+import { mayChange, onChange, store } from "../state/store.js";
+import { nothing } from "../base/table.js";
 import { resetBudget } from "./actions.js";
 import { addBudget, editBudget, newBudget, WHEN_EMPTY } from "./dialogs.js";
 import { budgetsReader, byTrouble, shareOf, standing, wholeOf } from "./reading.js";

@@ -1,7 +1,7 @@
 // Reads the budgets, and says how each of them stands.
-import { get } from "../api.js";
-import { makeReader } from "../reader.js";
-import { store, update } from "../store.js";
+import { get } from "../state/api.js";
+import { makeReader } from "../state/reader.js";
+import { store, update } from "../state/store.js";
 
 const SOONEST_MS = 1_000;
 const CALM_MS = 5_000; // rates refill without an event

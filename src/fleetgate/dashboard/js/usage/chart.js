@@ -1,9 +1,9 @@
 // The chart of usage: one bar for each hour or day, stacked by the largest rows of the table. Arrow keys move from bar to
 // bar, and the legend shows the values of the chosen one; a bar with a cost that is not known has a mark below it.
-import { attr, h, reconcile, s, show, text } from "../dom.js";
-import { clock } from "../format.js";
-import { compact, costText, dollars } from "../money.js";
-import { ticks } from "../scale.js";
+import { attr, h, reconcile, s, show, text } from "../base/dom.js";
+import { clock } from "../base/format.js";
+import { compact, costText, dollars } from "../base/money.js";
+import { ticks } from "../base/scale.js";
 import { binsOf, sumsBy, total } from "./sums.js";
 
 const LEFT = 52;

@@ -1,12 +1,12 @@
 // The Usage page: figures, a chart over time, and a table by the chosen dimension; a row opens its runs.
-import { attr, byId, h, reconcile, show, text } from "../dom.js";
-import { count, exact } from "../format.js";
-import { compact, costText, exactly } from "../money.js";
-import { makePager } from "../pager.js";
-import { address, goTo } from "../pages.js";
-import { keepOneStop } from "../roving.js";
-import { onChange, store } from "../store.js";
-import { makeTable, nothing } from "../table.js";
+import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
+import { count, exact } from "../base/format.js";
+import { compact, costText, exactly } from "../base/money.js";
+import { makePager } from "../base/pager.js";
+import { address, goTo } from "../frame/pages.js";
+import { keepOneStop } from "../base/roving.js";
+import { onChange, store } from "../state/store.js";
+import { makeTable, nothing } from "../base/table.js";
 import { makeUsageChart } from "./chart.js";
 import { DIMENSIONS, runsReader, usageKey, usageReader, usageView } from "./reading.js";
 import { drawRuns, setUpRuns } from "./runs.js";

@@ -1,7 +1,7 @@
 // Reads the usage that the page shows: sums over time by one dimension, and the runs of one row of them.
-import { get } from "../api.js";
-import { makeReader } from "../reader.js";
-import { store, update } from "../store.js";
+import { get } from "../state/api.js";
+import { makeReader } from "../state/reader.js";
+import { store, update } from "../state/store.js";
 import { PERIODS } from "./sums.js";
 
 /** What usage can be divided by: name, title, and the title of its column. @type {[string, string, string][]} */

@@ -1,8 +1,8 @@
 // The rows of tables with usage: calls, tokens and cost.
-import { attr, h, show, text } from "../dom.js";
-import { count, some } from "../format.js";
-import { compact, costText, exactly } from "../money.js";
-import { makeRow } from "../table.js";
+import { attr, h, show, text } from "../base/dom.js";
+import { count, some } from "../base/format.js";
+import { compact, costText, exactly } from "../base/money.js";
+import { makeRow } from "../base/table.js";
 
 /** @type {[string, string][]} */
 export const NUMBERS = [["calls", "Calls"], ["input", "Input"], ["cache", "Cached"], ["out", "Output"], ["cost", "Cost"]];

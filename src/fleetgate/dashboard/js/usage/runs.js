@@ -1,10 +1,10 @@
 // The runs of one row of the usage: what each of them used, the most expensive first.
-import { h, reconcile, show, text } from "../dom.js";
-import { count, some } from "../format.js";
-import { makePager } from "../pager.js";
-import { keepOneStop } from "../roving.js";
-import { store } from "../store.js";
-import { makeTable, nothing } from "../table.js";
+import { h, reconcile, show, text } from "../base/dom.js";
+import { count, some } from "../base/format.js";
+import { makePager } from "../base/pager.js";
+import { keepOneStop } from "../base/roving.js";
+import { store } from "../state/store.js";
+import { makeTable, nothing } from "../base/table.js";
 import { runsKey, runsReader, usageView } from "./reading.js";
 import { changeUsageRow, makeUsageRow, NUMBERS } from "./rows.js";
 import { sumsBy } from "./sums.js";

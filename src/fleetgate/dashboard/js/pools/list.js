@@ -1,11 +1,11 @@
 // The pools: cards, or a table where there are many. Trouble comes first; idle pools stand below the queue.
-import { attr, byId, h, reconcile, show, text } from "./dom.js";
-import { count } from "./format.js";
-import { changePoolCard, makePoolCard, stateOf } from "./pool_card.js";
-import { groupOf, makePoolTable } from "./pool_table.js";
+import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
+import { count } from "../base/format.js";
+import { changePoolCard, makePoolCard, stateOf } from "./card.js";
+import { groupOf, makePoolTable } from "./table.js";
 import { KINDS, slotsOf } from "./slots.js";
-import { onChange, poolKey, store } from "./store.js";
-import { nothing } from "./table.js";
+import { onChange, poolKey, store } from "../state/store.js";
+import { nothing } from "../base/table.js";
 
 const CARD = 316; // the narrowest, in px
 const GAP = 16;

@@ -1,11 +1,11 @@
 // The actions on pools, tickets, leases and backoffs. Each reports what it did, and offers to undo it where that is possible.
-import { send } from "./api.js";
-import { now } from "./clock.js";
-import { confirm } from "./dialogs.js";
-import { duration, place, setting, some, who, words } from "./format.js";
-import { forgetQueue, readNow } from "./refresh.js";
-import { store, update } from "./store.js";
-import { say } from "./toasts.js";
+import { send } from "../state/api.js";
+import { now } from "../base/clock.js";
+import { confirm } from "../base/dialogs.js";
+import { duration, place, setting, some, who, words } from "../base/format.js";
+import { forgetQueue, readNow } from "../state/refresh.js";
+import { store, update } from "../state/store.js";
+import { say } from "../base/toasts.js";
 
 /** Run an action and read the state again; a refusal is shown in the words of the service. @param {() => Promise<void>} action */
 export async function attempt(action) {

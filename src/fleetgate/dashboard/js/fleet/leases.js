@@ -1,15 +1,15 @@
 // The table of leases: running agents and calls.
 import * as actions from "./actions.js";
-import { setTime, timeNode } from "./clock.js";
+import { setTime, timeNode } from "../base/clock.js";
 import { showLease } from "./details.js";
-import { attr, byId, h, reconcile, show, text } from "./dom.js";
-import { count, duration, some, who } from "./format.js";
-import { icon } from "./icons.js";
-import { spentText } from "./money.js";
-import { makePager } from "./pager.js";
-import { keepOneStop } from "./roving.js";
-import { mayChange, onChange, store } from "./store.js";
-import { makeRow, makeTable, nothing } from "./table.js";
+import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
+import { count, duration, some, who } from "../base/format.js";
+import { icon } from "../base/icons.js";
+import { spentText } from "../base/money.js";
+import { makePager } from "../base/pager.js";
+import { keepOneStop } from "../base/roving.js";
+import { mayChange, onChange, store } from "../state/store.js";
+import { makeRow, makeTable, nothing } from "../base/table.js";
 
 /** @type {[string, string][]} */
 const COLUMNS = [["what", "Command"], ["used", "Used"], ["age", "Running"], ["do", "(Actions)"]];

@@ -1,6 +1,6 @@
 // Reads the list of jobs: one page at a time, after an event, as refresh.js does for the rest.
-import { get } from "./api.js";
-import { store, update } from "./store.js";
+import { get } from "../state/api.js";
+import { store, update } from "../state/store.js";
 
 export const PAGE = 12;
 export const ENDED = ["succeeded", "failed", "cancelled", "expired", "lost"];

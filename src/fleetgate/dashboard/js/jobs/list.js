@@ -1,16 +1,16 @@
 // The table of jobs: running, waiting (with the reason) and finished.
-import { setTime, timeNode } from "./clock.js";
-import { attr, byId, h, reconcile, show, text } from "./dom.js";
-import { count, estimate, reasonName } from "./format.js";
-import { icon } from "./icons.js";
-import * as actions from "./job_actions.js";
-import { showJob } from "./job_details.js";
-import { CHOICES, ENDED, PAGE, pokeJobs, readJobs } from "./job_reading.js";
-import { spentText } from "./money.js";
-import { makePager } from "./pager.js";
-import { keepOneStop } from "./roving.js";
-import { mayChange, onChange, store, update } from "./store.js";
-import { makeRow, makeTable, nothing } from "./table.js";
+import { setTime, timeNode } from "../base/clock.js";
+import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
+import { count, estimate, reasonName } from "../base/format.js";
+import { icon } from "../base/icons.js";
+import * as actions from "./actions.js";
+import { showJob } from "./details.js";
+import { CHOICES, ENDED, PAGE, pokeJobs, readJobs } from "./reading.js";
+import { spentText } from "../base/money.js";
+import { makePager } from "../base/pager.js";
+import { keepOneStop } from "../base/roving.js";
+import { mayChange, onChange, store, update } from "../state/store.js";
+import { makeRow, makeTable, nothing } from "../base/table.js";
 
 /** @type {[string, string][]} */
 const COLUMNS = [["state", "State"], ["what", "Job"], ["why", "Reason"], ["age", "Since"], ["do", "(Actions)"]];

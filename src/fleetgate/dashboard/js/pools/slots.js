@@ -1,6 +1,6 @@
 // The slots of a pool as a row of cells: taken, foreign, cooling, free, and those withheld by a reduction.
-import { attr, h, s } from "./dom.js";
-import { some } from "./format.js";
+import { attr, h, s } from "../base/dom.js";
+import { some } from "../base/format.js";
 
 const MOST_CELLS = 48;
 const ROW_PX = 290; // the narrowest card: cells are as large as one row allows

@@ -1,11 +1,11 @@
 // The history chart: running slots under their limit, below them the queue, and a mark for every rate limit. The queue
 // has its own scale: it may be a thousand times longer than there are slots.
-import { attr, byId, h, reconcile, s, show, text } from "./dom.js";
-import { clock, count, some } from "./format.js";
-import { now } from "./clock.js";
-import { ticks, timeTicks } from "./scale.js";
-import { showSpan } from "./series.js";
-import { onChange, poolKey, store, update } from "./store.js";
+import { attr, byId, h, reconcile, s, show, text } from "../base/dom.js";
+import { clock, count, some } from "../base/format.js";
+import { now } from "../base/clock.js";
+import { ticks, timeTicks } from "../base/scale.js";
+import { showSpan } from "../state/series.js";
+import { onChange, poolKey, store, update } from "../state/store.js";
 
 /** @type {[number, string][]} */
 const SPANS = [[15, "15 min"], [60, "1 h"], [360, "6 h"], [1440, "24 h"]];

@@ -1,6 +1,6 @@
 // The pages, by the fragment of the address: #/usage?by=model, #/budgets, #/jobs/ID. Anything else is the fleet.
-import { attr, byId, h, show } from "./dom.js";
-import { onChange, store, update } from "./store.js";
+import { attr, byId, h, show } from "../base/dom.js";
+import { onChange, store, update } from "../state/store.js";
 
 const PAGES = ["fleet", "usage", "budgets"];
 const PLACES = [...PAGES, "jobs"]; // a job is shown on the fleet's page

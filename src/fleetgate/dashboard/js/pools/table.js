@@ -1,15 +1,15 @@
 // Many pools as a table: one row for each, below the name of its provider.
-import { setTime, timeNode } from "./clock.js";
-import { attr, h, reconcile, show, text } from "./dom.js";
-import { count } from "./format.js";
-import { icon } from "./icons.js";
-import { drawButtons, stateOf, togglePause } from "./pool_card.js";
-import { editPool } from "./pool_dialogs.js";
-import { look } from "./refresh.js";
-import { keepOneStop } from "./roving.js";
+import { setTime, timeNode } from "../base/clock.js";
+import { attr, h, reconcile, show, text } from "../base/dom.js";
+import { count } from "../base/format.js";
+import { icon } from "../base/icons.js";
+import { drawButtons, stateOf, togglePause } from "./card.js";
+import { editPool } from "./dialogs.js";
+import { look } from "../state/refresh.js";
+import { keepOneStop } from "../base/roving.js";
 import { drawSlots, isBlocking, slotsOf } from "./slots.js";
-import { poolKey } from "./store.js";
-import { makeRow, makeTable } from "./table.js";
+import { poolKey } from "../state/store.js";
+import { makeRow, makeTable } from "../base/table.js";
 
 /** @type {[string, string][]} */
 const COLUMNS = [["name", "Pool"], ["use", "In use"], ["cells", "Slots"], ["state", "State"], ["wait", "Waiting"], ["do", "(Actions)"]];

@@ -1,9 +1,9 @@
 // The actions on jobs.
-import { attempt } from "./actions.js";
-import { send } from "./api.js";
-import { confirm } from "./dialogs.js";
-import { readJobs } from "./job_reading.js";
-import { say } from "./toasts.js";
+import { attempt } from "../fleet/actions.js";
+import { send } from "../state/api.js";
+import { confirm } from "../base/dialogs.js";
+import { readJobs } from "./reading.js";
+import { say } from "../base/toasts.js";
 
 const named = (job) => job.name ?? job.command.join(" ");
 const short = (job) => (named(job).length > 60 ? `${named(job).slice(0, 58)}…` : named(job));

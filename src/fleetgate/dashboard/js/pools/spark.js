@@ -1,5 +1,5 @@
 // A pool's last minutes as a small line under its limit.
-import { s } from "./dom.js";
+import { s } from "../base/dom.js";
 
 const WIDTH = 96;
 const HEIGHT = 28;

@@ -1,14 +1,14 @@
 // The card of one pool: its slots, its queue and its state.
-import * as actions from "./actions.js";
-import { now, setTime, timeNode } from "./clock.js";
-import { attr, h, show, text } from "./dom.js";
-import { count, setting, some } from "./format.js";
-import { icon } from "./icons.js";
-import { editPool, pausePool } from "./pool_dialogs.js";
-import { look } from "./refresh.js";
+import * as actions from "../fleet/actions.js";
+import { now, setTime, timeNode } from "../base/clock.js";
+import { attr, h, show, text } from "../base/dom.js";
+import { count, setting, some } from "../base/format.js";
+import { icon } from "../base/icons.js";
+import { editPool, pausePool } from "./dialogs.js";
+import { look } from "../state/refresh.js";
 import { drawSlots, isBlocking, slotsOf } from "./slots.js";
 import { drawSpark } from "./spark.js";
-import { mayChange, poolKey, store, update } from "./store.js";
+import { mayChange, poolKey, store, update } from "../state/store.js";
 
 export function makePoolCard() {
   const node = /** @type {any} */ (h("li", { class: "card pool" }));

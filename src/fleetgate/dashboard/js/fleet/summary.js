@@ -1,8 +1,8 @@
 // The figures at the top, the state of the connection, and the name of the host.
-import { now } from "./clock.js";
-import { attr, byId, h, text } from "./dom.js";
-import { count, duration } from "./format.js";
-import { onChange, store } from "./store.js";
+import { now } from "../base/clock.js";
+import { attr, byId, h, text } from "../base/dom.js";
+import { count, duration } from "../base/format.js";
+import { onChange, store } from "../state/store.js";
 
 const figures = {};
 

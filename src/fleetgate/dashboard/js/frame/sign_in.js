@@ -1,10 +1,10 @@
 // Signing in with the code of a one-time link, which is in the fragment of the address; and signing out.
-import { send } from "./api.js";
-import { byId, show } from "./dom.js";
-import { readNow } from "./refresh.js";
-import * as session from "./session.js";
-import { mayChange, onChange, store } from "./store.js";
-import { say } from "./toasts.js";
+import { send } from "../state/api.js";
+import { byId, show } from "../base/dom.js";
+import { readNow } from "../state/refresh.js";
+import * as session from "../state/session.js";
+import { mayChange, onChange, store } from "../state/store.js";
+import { say } from "../base/toasts.js";
 
 /** Sign in if there is a code, or another tab is signed in. */
 export async function setUpSession() {

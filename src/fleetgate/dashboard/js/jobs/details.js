@@ -1,16 +1,16 @@
 // The dialog with the details and the live output of one job.
-import { get } from "./api.js";
-import { timeNode } from "./clock.js";
-import { dialog, facts } from "./dialogs.js";
-import { h } from "./dom.js";
-import { estimate, exact, place, reasonName } from "./format.js";
-import * as actions from "./job_actions.js";
-import { follow } from "./job_output.js";
-import { ENDED } from "./job_reading.js";
-import { spentText } from "./money.js";
-import { nameInAddress } from "./pages.js";
-import { mayChange, onChange, store } from "./store.js";
-import { say } from "./toasts.js";
+import { get } from "../state/api.js";
+import { timeNode } from "../base/clock.js";
+import { dialog, facts } from "../base/dialogs.js";
+import { h } from "../base/dom.js";
+import { estimate, exact, place, reasonName } from "../base/format.js";
+import * as actions from "./actions.js";
+import { follow } from "./output.js";
+import { ENDED } from "./reading.js";
+import { spentText } from "../base/money.js";
+import { nameInAddress } from "../frame/pages.js";
+import { mayChange, onChange, store } from "../state/store.js";
+import { say } from "../base/toasts.js";
 
 const LOOK_MS = 2_000;
 

@@ -1,6 +1,6 @@
 // The theme: light, dark, or that of the system.
-import { byId } from "./dom.js";
-import { icon } from "./icons.js";
+import { byId } from "../base/dom.js";
+import { icon } from "../base/icons.js";
 
 const ORDER = ["system", "light", "dark"];
 const SAID = { system: "system", light: "light", dark: "dark" };

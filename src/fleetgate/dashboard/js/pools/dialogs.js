@@ -1,8 +1,8 @@
 // The dialogs that change a pool: cap, cooldown, pause.
-import * as actions from "./actions.js";
-import { dialog, field } from "./dialogs.js";
-import { h } from "./dom.js";
-import { some } from "./format.js";
+import * as actions from "../fleet/actions.js";
+import { dialog, field } from "../base/dialogs.js";
+import { h } from "../base/dom.js";
+import { some } from "../base/format.js";
 
 /** @type {[number | null, string][]} */
 const PAUSES = [[null, "Until I resume it"], [300, "5 minutes"], [900, "15 minutes"], [3600, "1 hour"], [14_400, "4 hours"]];

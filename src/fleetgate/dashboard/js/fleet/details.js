@@ -1,13 +1,13 @@
 // The dialogs with the details of one ticket or lease, and the actions on it.
 import * as actions from "./actions.js";
-import { timeNode } from "./clock.js";
-import { get } from "./api.js";
-import { dialog, facts, field } from "./dialogs.js";
-import { h } from "./dom.js";
-import { duration, estimate, exact, place, reasonName, some, who } from "./format.js";
-import { showJob } from "./job_details.js";
-import { amountOf, spentText } from "./money.js";
-import { mayChange } from "./store.js";
+import { timeNode } from "../base/clock.js";
+import { get } from "../state/api.js";
+import { dialog, facts, field } from "../base/dialogs.js";
+import { h } from "../base/dom.js";
+import { duration, estimate, exact, place, reasonName, some, who } from "../base/format.js";
+import { showJob } from "../jobs/details.js";
+import { amountOf, spentText } from "../base/money.js";
+import { mayChange } from "../state/store.js";
 
 export async function showTicket(ticket) {
   const { reason } = ticket;

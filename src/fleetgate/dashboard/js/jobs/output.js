@@ -1,6 +1,6 @@
 // The output of a job, followed to its end: stdout, stderr and the beginnings of attempts. Text is only ever set as text.
-import { get } from "./api.js";
-import { h, plain, show, text } from "./dom.js";
+import { get } from "../state/api.js";
+import { h, plain, show, text } from "../base/dom.js";
 
 const TAIL = 64 * 1024; // of what was printed before
 const WAIT_S = 15;

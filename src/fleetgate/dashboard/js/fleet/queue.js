@@ -1,16 +1,16 @@
 // The queue: the table of waiting tickets, with position, reason and age. It shows one page at a time, so its length does not matter.
 import * as actions from "./actions.js";
-import { setTime, timeNode } from "./clock.js";
+import { setTime, timeNode } from "../base/clock.js";
 import { showTicket } from "./details.js";
-import { attr, byId, h, reconcile, show, text } from "./dom.js";
-import { count, estimate, place, reasonName, who } from "./format.js";
-import { icon } from "./icons.js";
-import { makePager } from "./pager.js";
-import { look, PAGE, SEARCHED } from "./refresh.js";
-import { keepOneStop } from "./roving.js";
-import { isBlocking } from "./slots.js";
-import { mayChange, onChange, poolKey, store } from "./store.js";
-import { makeRow, makeTable, nothing } from "./table.js";
+import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
+import { count, estimate, place, reasonName, who } from "../base/format.js";
+import { icon } from "../base/icons.js";
+import { makePager } from "../base/pager.js";
+import { look, PAGE, SEARCHED } from "../state/refresh.js";
+import { keepOneStop } from "../base/roving.js";
+import { isBlocking } from "../pools/slots.js";
+import { mayChange, onChange, poolKey, store } from "../state/store.js";
+import { makeRow, makeTable, nothing } from "../base/table.js";
 
 /** @type {[string, string][]} */
 const COLUMNS = [["pos", "#"], ["what", "Command"], ["why", "Reason"], ["age", "Waiting"], ["do", "(Actions)"]];

@@ -1,8 +1,8 @@
 // The list of the latest events, newest first.
-import { timeNode } from "./clock.js";
-import { byId, h, reconcile, show } from "./dom.js";
-import { onChange, store } from "./store.js";
-import { nothing } from "./table.js";
+import { timeNode } from "../base/clock.js";
+import { byId, h, reconcile, show } from "../base/dom.js";
+import { onChange, store } from "../state/store.js";
+import { nothing } from "../base/table.js";
 
 const SHOWN = 14;
 const QUIET = new Set(["usage_asked", "usage_answered", "renewed", "claimed", "observed", "asked", "settled", "hour_closed", "rates_observed"]);

@@ -1,7 +1,7 @@
 // Reads the state of the gate. An event only says that something changed; the page then reads everything in one answer,
 // at most a few times a second, less often when answers are slow.
 import { get } from "./api.js";
-import { learn, now } from "./clock.js";
+import { learn, now } from "../base/clock.js";
 import { refuse, sessionHeaders } from "./session.js";
 import { store, update } from "./store.js";
 

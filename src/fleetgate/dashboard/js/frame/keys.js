@@ -1,7 +1,7 @@
 // Keyboard shortcuts. They are off while you type in a field.
-import { dialog } from "./dialogs.js";
-import { byId, h } from "./dom.js";
-import { icon } from "./icons.js";
+import { dialog } from "../base/dialogs.js";
+import { byId, h } from "../base/dom.js";
+import { icon } from "../base/icons.js";
 import { goTo, jumpTo } from "./pages.js";
 
 const JUMPS = { 1: "pools", 2: "queue", 3: "backoffs", 4: "running", 5: "events", 6: "jobs" };

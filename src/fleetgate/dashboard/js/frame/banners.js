@@ -1,12 +1,12 @@
 // The banners at the top: connection lost, store trouble, read-only, and notices about pools.
-import * as actions from "./actions.js";
-import { standing } from "./budgets/reading.js";
-import { now } from "./clock.js";
-import { attr, byId, h, reconcile, show, text } from "./dom.js";
-import { duration, some } from "./format.js";
-import { icon } from "./icons.js";
+import * as actions from "../fleet/actions.js";
+import { standing } from "../budgets/reading.js";
+import { now } from "../base/clock.js";
+import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
+import { duration, some } from "../base/format.js";
+import { icon } from "../base/icons.js";
 import { goTo } from "./pages.js";
-import { mayChange, onChange, poolKey, store } from "./store.js";
+import { mayChange, onChange, poolKey, store } from "../state/store.js";
 
 const BLINK_MS = 900; // a stream that is back within this time is not mentioned
 

@@ -1,10 +1,10 @@
 // The list of backoffs: models and accounts that are not used for a while, with the time left.
 import * as actions from "./actions.js";
-import { now, setTime, timeNode } from "./clock.js";
-import { attr, byId, h, reconcile, show, text } from "./dom.js";
-import { count, words } from "./format.js";
-import { mayChange, onChange, store } from "./store.js";
-import { nothing } from "./table.js";
+import { now, setTime, timeNode } from "../base/clock.js";
+import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
+import { count, words } from "../base/format.js";
+import { mayChange, onChange, store } from "../state/store.js";
+import { nothing } from "../base/table.js";
 
 const list = h("ul", { class: "backoffs" });
 const empty = nothing("No backoffs", "A model or account that a provider refuses is listed here until it can be used again.");

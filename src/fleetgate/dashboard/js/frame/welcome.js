@@ -1,9 +1,9 @@
 // The welcome card of an empty gate with the first commands to try, and the page for a service that cannot be read.
-import { byId, h, show, text } from "./dom.js";
-import { icon } from "./icons.js";
-import { readNow } from "./refresh.js";
-import { onChange, store } from "./store.js";
-import { say } from "./toasts.js";
+import { byId, h, show, text } from "../base/dom.js";
+import { icon } from "../base/icons.js";
+import { readNow } from "../state/refresh.js";
+import { onChange, store } from "../state/store.js";
+import { say } from "../base/toasts.js";
 
 const FIRST = [
   ["Run an agent", "fleetgate run -m anthropic/claude-opus-4-6 -- opencode run \"fix the tests\""],
