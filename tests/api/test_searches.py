@@ -25,8 +25,8 @@ def fleet(served: Served) -> Served:
             ("acme/big", "web", "fix the search"),
         ]
     ):
-        body = {"models": [model], "project": project, "command": command, "id": f"request-{number:04}"}
-        body |= {"client": f"c{number}", "queue": True, "renew_within_s": 600}
+        named = {"models": [model], "project": project, "command": command, "id": f"request-{number:04}"}
+        body = {**named, "client": f"c{number}", "queue": True, "renew_within_s": 600}
         assert served.request("POST", "/v1/leases", body).status in (201, 202)
     return served
 

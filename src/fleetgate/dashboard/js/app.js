@@ -1,32 +1,39 @@
 // The start of the page: sets up every section, then keeps them up to date with the stream of events.
-import { get } from "./state/api.js";
-import { setUpBackoffs, tickBackoffs } from "./fleet/backoffs.js";
-import * as banners from "./frame/banners.js";
+import { tick } from "./base/clock.js";
 import { setUpBudgets } from "./budgets/page.js";
 import { budgetsReader } from "./budgets/reading.js";
-import { setUpChart } from "./fleet/chart.js";
-import { tick } from "./base/clock.js";
 import { remember, setUpEvents } from "./events/list.js";
-import { setUpJobLinks } from "./jobs/details.js";
-import { calmJobs, pokeJobs } from "./jobs/reading.js";
-import { setUpJobs } from "./jobs/list.js";
-import { setUpKeys } from "./frame/keys.js";
+import { setUpEventSearch } from "./events/page.js";
+import { searchReader } from "./events/search.js";
+import { setUpBackoffs, tickBackoffs } from "./fleet/backoffs.js";
+import { setUpChart } from "./fleet/chart.js";
 import { setUpLeases } from "./fleet/leases.js";
 import { setUpQueue } from "./fleet/queue.js";
+import { drawPlace, setUpSummary } from "./fleet/summary.js";
+import * as banners from "./frame/banners.js";
+import { setUpItems } from "./frame/items.js";
+import { setUpKeys } from "./frame/keys.js";
 import { setUpPages } from "./frame/pages.js";
+import { setUpSession } from "./frame/sign_in.js";
+import { setUpTheme } from "./frame/theme.js";
+import { setUpTrouble } from "./frame/trouble.js";
+import { setUpWelcome } from "./frame/welcome.js";
+import { setUpJobs } from "./jobs/list.js";
+import { calmJobs, pokeJobs } from "./jobs/reading.js";
 import { setUpPools } from "./pools/list.js";
+import { setUpPoolPage } from "./pools/page.js";
+import { setUpProjects } from "./projects/page.js";
+import { projectsReader } from "./projects/reading.js";
+import { get } from "./state/api.js";
 import { calmly, poke, readNow } from "./state/refresh.js";
+import { scopeReader } from "./state/scope.js";
 import { readSeries } from "./state/series.js";
 import { onChange, store, update } from "./state/store.js";
-import { setUpSession } from "./frame/sign_in.js";
 import { Stream } from "./state/stream.js";
-import { drawPlace, setUpSummary } from "./fleet/summary.js";
-import { setUpTheme } from "./frame/theme.js";
 import { setUpUsage } from "./usage/page.js";
 import { runsReader, usageReader } from "./usage/reading.js";
-import { setUpWelcome } from "./frame/welcome.js";
 
-const readers = [usageReader, runsReader, budgetsReader];
+const readers = [usageReader, runsReader, budgetsReader, scopeReader, projectsReader, searchReader];
 /** Something changed: read what is on the screen. */
 function pokeAll() {
   poke();
@@ -51,9 +58,10 @@ const stream = new Stream({
   },
 });
 
-for (const setUp of [setUpTheme, setUpKeys, setUpPages, setUpSummary, setUpChart, setUpPools, setUpQueue, setUpJobs, setUpJobLinks, setUpLeases, setUpBackoffs, setUpEvents, setUpUsage, setUpBudgets, setUpWelcome]) {
-  setUp();
-}
+const frame = [setUpTheme, setUpKeys, setUpPages, setUpItems, setUpTrouble, setUpWelcome];
+const fleet = [setUpSummary, setUpChart, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents];
+const pages = [setUpPoolPage, setUpProjects, setUpEventSearch, setUpUsage, setUpBudgets];
+for (const setUp of [...frame, ...fleet, ...pages]) setUp();
 banners.setUpBanners(() => stream.retryNow());
 tick(() => {
   tickBackoffs();

@@ -43,6 +43,11 @@ function draw(node) {
   if (node.dateTime) text(node, MODES[node.dataset.mode](Date.parse(node.dateTime) - now()));
 }
 
+/** A time, relative and exact; null for none. */
+export function momentNode(iso, mode) {
+  return iso ? h("span", {}, timeNode(iso, mode), h("span", { class: "exact", text: exact(iso) })) : null;
+}
+
 /** Update all times once a second while the page is visible. @param {() => void} then */
 export function tick(then) {
   setInterval(() => {

@@ -29,7 +29,8 @@ export function dialog({ title, kicker = "", body, wide = false }) {
     const heading = h("div", {}, kicker ? h("p", { class: "kicker", text: kicker }) : null, h("h2", { id, text: title }));
     node.append(h("header", { class: "dialog-head" }, heading, dismiss), ...body(close));
     node.addEventListener("click", (event) => {
-      if (event.target === node) close(null); // outside the dialog
+      const leaves = event.target instanceof Element && event.target.closest("a[href^='#/']"); // to another page
+      if (event.target === node || leaves) close(null); // the first: outside the dialog
     });
     node.addEventListener("close", () => {
       node.remove();
@@ -79,4 +80,9 @@ export function field(label, input, hint = "") {
     parts.push(h("p", { class: "hint", id: `${id}-hint`, text: hint }));
   }
   return h("div", { class: "field" }, ...parts);
+}
+
+/** Close what is open, as by Esc. */
+export function closeDialogs() {
+  for (const node of /** @type {NodeListOf<HTMLDialogElement>} */ (document.querySelectorAll("dialog[open]"))) node.close();
 }

@@ -6,6 +6,7 @@ const PATHS = {
   add: "M8 3.5v9M3.5 8h9",
   cancel: "m4.5 4.5 7 7m0-7-7 7",
   pause: "M6 4v8M10 4v8",
+  stop: "M4.5 4.5h7v7h-7z",
   play: "M5.5 3.8v8.4L12 8z",
   edit: "M3 12.9V10.5l7.3-7.3 2.4 2.4-7.3 7.3zM9 4.5l2.4 2.4",
   release: "M9.5 3H4v10h5.5M7 8h6m-2.5-2.5L13 8l-2.5 2.5",

@@ -33,7 +33,7 @@ function choose(body, row) {
     const stop = each === row ? "0" : "-1";
     if (each.getAttribute("tabindex") === stop) continue;
     each.setAttribute("tabindex", stop);
-    for (const button of each.querySelectorAll("button")) button.setAttribute("tabindex", stop);
+    for (const inner of each.querySelectorAll("button, a")) inner.setAttribute("tabindex", stop);
   }
 }
 

@@ -1,5 +1,5 @@
 // The actions on budgets. Each reports what it did, and offers to undo it where that is possible.
-import { attempt } from "../fleet/actions.js";
+import { attempt, started } from "../frame/attempt.js";
 import { send } from "../state/api.js";
 import { confirm } from "../base/dialogs.js";
 import { some } from "../base/format.js";
@@ -8,7 +8,6 @@ import { say } from "../base/toasts.js";
 import { budgetsReader } from "./reading.js";
 
 const path = (budget) => `/v1/budgets/${encodeURIComponent(budget.name)}`;
-const started = (answer) => (answer?.entered ? ` ${some(answer.entered, "agent")} started.` : "");
 
 function act(action) {
   return attempt(async () => {
@@ -20,15 +19,16 @@ function act(action) {
   });
 }
 
-const ruleOf = ({ selector, unit, amount, per, burst, when_empty, estimate, rate }) => (
-  { selector, unit, amount, per, when_empty, estimate, ...(rate && burst ? { burst } : {}) });
+/** The rule of a budget; what was added to it for a while is no part of it. */
+const ruleOf = ({ selector, unit, base, per, burst, when_empty, estimate, rate }) => (
+  { selector, unit, amount: base, per, when_empty, estimate, ...(rate && burst ? { burst } : {}) });
 
 /** Set a budget. @param {any} rule  as the service takes it @param {any} [was]  what it replaces */
 export function setBudget(rule, was) {
   return act(async () => {
     const answer = await send("POST", "/v1/budgets", rule);
     const undo = was ? () => setBudget(ruleOf(was)) : () => dropBudget({ name: `${rule.selector} ${rule.unit}/${rule.per}` });
-    const before = was && was.amount !== rule.amount ? ` (was ${amountOf(was.amount, was.unit)})` : "";
+    const before = was && was.base !== rule.amount ? ` (was ${amountOf(was.base, was.unit)})` : "";
     say(`The budget of ${rule.selector} is now ${amountOf(rule.amount, rule.unit)} per ${rule.per}${before}.${started(answer)}`, { undo });
   });
 }
@@ -46,7 +46,7 @@ function dropBudget(budget) {
 export async function removeBudget(budget) {
   const sure = await confirm({
     title: "Remove the budget?",
-    text: `${waits(budget)}${ofAll(budget)}Nothing limits ${budget.selector} to ${amountOf(budget.amount, budget.unit)} per ${budget.per} any more, whatever the config file says.`,
+    text: `${waits(budget)}${ofAll(budget)}Nothing limits ${budget.selector} to ${amountOf(budget.base, budget.unit)} per ${budget.per} any more, whatever the config file says.`,
     detail: budget.name,
     yes: "Remove the budget",
   });
@@ -54,6 +54,15 @@ export async function removeBudget(budget) {
   await act(async () => {
     const answer = await send("DELETE", path(budget));
     say(`Removed the budget ${budget.name}.${started(answer)}`, { undo: () => setBudget(ruleOf(budget)) });
+  });
+}
+
+/** Drop what was set at run time. */
+export function unsetBudget(budget) {
+  return act(async () => {
+    const answer = await send("POST", `${path(budget)}/unset`, {});
+    const now = answer.source ? `${amountOf(answer.amount, budget.unit)} per ${budget.per} again, from the config file` : "removed: the config file has none";
+    say(`The budget of ${budget.selector} is ${now}.${started(answer)}`, { undo: () => setBudget(ruleOf(budget)) });
   });
 }
 

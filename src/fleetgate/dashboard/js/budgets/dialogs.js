@@ -45,21 +45,21 @@ export async function editBudget(budget) {
     title: budget.name,
     kicker: "Budget",
     body: (close) => {
-      const amount = number("amount", budget.amount);
+      const amount = number("amount", budget.base);
       amount.setAttribute("autofocus", "");
       const whenEmpty = select("when_empty", WHEN_EMPTY, budget.when_empty);
       const estimate = select("estimate", ESTIMATES, budget.estimate);
       const submit = (event) => {
         event.preventDefault();
         const change = {};
-        if (Number(amount.value) !== budget.amount) change.amount = Number(amount.value);
+        if (Number(amount.value) !== budget.base) change.amount = Number(amount.value);
         if (whenEmpty.value !== budget.when_empty) change.when_empty = whenEmpty.value;
         if (estimate.value !== budget.estimate) change.estimate = estimate.value;
         close(Object.keys(change).length ? { change } : null);
       };
-      const others = h("div", { class: "dialog-more" }, link("Reset it…", () => close({ act: actions.resetBudget })), link("Remove it…", () => close({ act: actions.removeBudget })));
+      const others = h("div", { class: "dialog-more" }, budget.source === "run time" ? link("Use the config file's value", () => close({ act: actions.unsetBudget })) : null, link("Reset it…", () => close({ act: actions.resetBudget })), link("Remove it…", () => close({ act: actions.removeBudget })));
       return [form(submit, close, "Save",
-        field(`Amount per ${budget.per}, in ${UNITS.find(([name]) => name === budget.unit)?.[1] ?? budget.unit}`, amount, `${amountOf(budget.used, budget.unit)} used, ${amountOf(budget.reserved, budget.unit)} reserved by running requests. ${actions.ofAll(budget)}`.trim()),
+        field(`Amount per ${budget.per}, in ${UNITS.find(([name]) => name === budget.unit)?.[1] ?? budget.unit}`, amount, `${amountOf(budget.used, budget.unit)} used, ${amountOf(budget.reserved, budget.unit)} reserved by running requests. ${added(budget)}${actions.ofAll(budget)}`.trim()),
         field("When it is used up", whenEmpty),
         field("Reserve for each request", estimate, "With the most that a call can use, the budget is never exceeded."),
         others)];
@@ -68,6 +68,8 @@ export async function editBudget(budget) {
   if (plan?.act) await plan.act(budget);
   else if (plan) await actions.changeBudget(budget, plan.change);
 }
+
+const added = (budget) => (budget.added ? `Besides, ${amountOf(budget.added, budget.unit)} were added for now; that stays. ` : "");
 
 /** Give a budget more, until its window ends. */
 export async function addBudget(budget) {

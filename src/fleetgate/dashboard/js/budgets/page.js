@@ -54,6 +54,7 @@ function make() {
     kind: h("span", { class: "kind" }),
     used: h("span", { class: "pool-taken" }),
     amount: h("span", { class: "pool-limit" }),
+    added: h("span", { class: "budget-added" }),
     bar: h("div", { class: "budget-bar", role: "img" }, h("i", { class: "used" }), h("i", { class: "reserved" })),
     state: h("span", { class: "chip" }),
     queue: h("button", { type: "button", class: "pool-queue", on: { click: () => showWaiting(node.budget) } }),
@@ -68,7 +69,7 @@ function make() {
   });
   node.append(
     h("header", { class: "pool-head" }, h("div", { class: "pool-title" }, p.name, p.kind), h("div", { class: "pool-actions" }, p.more, p.restart, p.edit)),
-    h("p", { class: "pool-number" }, p.used, p.amount),
+    h("p", { class: "pool-number" }, p.used, p.amount, p.added),
     p.bar,
     h("div", { class: "pool-facts" }, p.state, p.queue, p.none),
     h("p", { class: "budget-facts" }, p.left, h("span", {}, p.reset, " ", p.until)),
@@ -87,7 +88,8 @@ function change(node, budget) {
   attr(p.name, "title", budget.name);
   text(p.kind, `${unit}/${budget.per}`);
   text(p.used, figureOf(budget.used, unit));
-  text(p.amount, budget.rate ? `/ ${amountOf(wholeOf(budget), unit)}` : `/ ${amountOf(budget.amount, unit)} per ${periodName(budget.per)}`);
+  text(p.amount, budget.rate ? `/ ${amountOf(wholeOf(budget), unit)}` : `/ ${amountOf(budget.base, unit)} per ${periodName(budget.per)}`);
+  text(p.added, budget.added ? `+ ${amountOf(budget.added, unit)} for now` : "");
   drawBar(p.bar, budget);
   attr(p.state, "class", `chip ${{ empty: "over", nearly: "reduced", well: "" }[state]}`);
   text(p.state, stateText(budget, state));

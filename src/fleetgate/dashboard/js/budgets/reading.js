@@ -16,7 +16,7 @@ async function read() {
   }
 }
 
-const PAGES = ["fleet", "budgets"]; // the fleet has a banner for a budget that is used up
+const PAGES = ["fleet", "budgets", "projects"]; // the fleet shows budgets that are used up, a project its own
 export const budgetsReader = makeReader(read, {
   wanted: () => store.phase === "ready" && PAGES.includes(store.route.page) && !document.hidden, soonestMs: SOONEST_MS, calmMs: CALM_MS,
 });

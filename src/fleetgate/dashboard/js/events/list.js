@@ -3,9 +3,9 @@ import { timeNode } from "../base/clock.js";
 import { byId, h, reconcile, show } from "../base/dom.js";
 import { onChange, store } from "../state/store.js";
 import { nothing } from "../base/table.js";
+import { QUIET } from "./search.js";
 
 const SHOWN = 14;
-const QUIET = new Set(["usage_asked", "usage_answered", "renewed", "claimed", "observed", "asked", "settled", "hour_closed", "rates_observed"]);
 const BAD = new Set(["reduced", "reclaimed", "backed_off", "expired", "bypassed", "returned"]);
 
 const list = h("ol", { class: "events", reversed: true });
@@ -28,8 +28,11 @@ function draw() {
   reconcile(list, store.events, (event) => String(event.seq), make, () => {});
 }
 
+/** Whether an event tells of something that went wrong. */
+export const isBad = (event) => BAD.has(event.type) || event.outcome === "rate_limited";
+
 function make(event) {
-  const tone = BAD.has(event.type) || event.outcome === "rate_limited" ? "event bad" : "event";
+  const tone = isBad(event) ? "event bad" : "event";
   const text = event.text ?? event.type;
   return h("li", { class: tone }, h("span", { class: "event-text", text, title: text }), timeNode(event.at, "ago"));
 }

@@ -1,12 +1,7 @@
-// The banners at the top: connection lost, store trouble, read-only, and notices about pools.
-import * as actions from "../fleet/actions.js";
-import { standing } from "../budgets/reading.js";
-import { now } from "../base/clock.js";
+// The banners at the top of every page: connection lost, store trouble, read-only.
 import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
-import { duration, some } from "../base/format.js";
 import { icon } from "../base/icons.js";
-import { goTo } from "./pages.js";
-import { mayChange, onChange, poolKey, store } from "../state/store.js";
+import { mayChange, onChange, store } from "../state/store.js";
 
 const BLINK_MS = 900; // a stream that is back within this time is not mentioned
 
@@ -15,7 +10,7 @@ let retryNow = () => {};
 
 export function setUpBanners(retry) {
   retryNow = retry;
-  onChange(["pools", "session", "connection", "trouble", "phase", "budgets", "route"], draw);
+  onChange(["session", "connection", "trouble", "phase"], draw);
 }
 
 /** Draw the banners with the countdown; called every second. */
@@ -40,30 +35,7 @@ export function draw() {
       text: "To make changes from this browser, run this on the machine of the service:", code: "fleetgate open",
     });
   }
-  for (const pool of store.pools.filter((each) => each.notice)) {
-    banners.push({
-      key: `notice ${poolKey(pool)}`, tone: "warn", icon: "warn", title: `${pool.pool} (${pool.kind})`,
-      text: noticeOf(pool),
-      button: mayChange() ? `Restore ${pool.auto_reduced_from}` : "", label: `Restore ${pool.auto_reduced_from} as the limit of ${pool.pool}`,
-      act: () => actions.restore(pool),
-    });
-  }
-  if (store.route.page === "fleet") {
-    for (const budget of store.budgets.list.filter((each) => !each.rate && each.waiting && standing(each) === "empty")) {
-      const resets = budget.resets_at ? ` It resets in ${duration(Date.parse(budget.resets_at) - now())}.` : "";
-      banners.push({
-        key: `budget ${budget.name}`, tone: "warn", icon: "warn", title: budget.name,
-        text: `is used up: ${some(budget.waiting, "request")} waiting.${resets}`, button: "Budgets", act: () => goTo("budgets"),
-      });
-    }
-  }
   reconcile(byId("banners"), banners, (banner) => banner.key, make, change);
-}
-
-function noticeOf(pool) {
-  if (!pool.auto_reduced) return pool.notice;
-  if (pool.on_429 === "adapt") return `was reduced to ${pool.limit} after a rate limit. Its cap is ${pool.auto_reduced_from}; it recovers automatically.`;
-  return `was reduced to ${pool.limit} after a rate limit. Its cap is ${pool.auto_reduced_from}; it stays lower until you restore it.`;
 }
 
 function make() {

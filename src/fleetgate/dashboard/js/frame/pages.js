@@ -1,16 +1,23 @@
-// The pages, by the fragment of the address: #/usage?by=model, #/budgets, #/jobs/ID. Anything else is the fleet.
+// The pages, by the fragment of the address: #/pools/NAME?kind=requests, #/projects/NAME, #/events?text=web, #/usage?by=model,
+// #/budgets. A job, lease or ticket (#/jobs/ID) is a dialog over the fleet's page. Anything else is the fleet.
+import { closeDialogs } from "../base/dialogs.js";
 import { attr, byId, h, show } from "../base/dom.js";
 import { onChange, store, update } from "../state/store.js";
 
-const PAGES = ["fleet", "usage", "budgets"];
-const PLACES = [...PAGES, "jobs"]; // a job is shown on the fleet's page
+/** The page that each first part of an address names. */
+const PAGES = { "": "fleet", fleet: "fleet", pools: "pool", projects: "projects", events: "events", usage: "usage", budgets: "budgets" };
+const SHOWN = ["fleet", "pool", "projects", "events", "usage", "budgets"];
+const ITEMS = ["jobs", "leases", "tickets"];
 
 /** The sections of the fleet. @type {[string, string][]} */
-const SECTIONS = [["pools", "Pools"], ["queue", "Waiting"], ["jobs", "Jobs"], ["running", "Running"], ["backoffs", "Backoffs"], ["events", "Events"]];
+const SECTIONS = [["pools", "Pools"], ["queue", "Waiting"], ["running", "Running"], ["jobs", "Jobs"], ["backoffs", "Backoffs"], ["events", "Events"]];
 
 export function setUpPages() {
   const select = /** @type {HTMLSelectElement} */ (byId("jump-select"));
-  byId("jumps").append(...SECTIONS.map(([id, title]) => h("a", { href: `#${id}`, text: title })));
+  byId("jumps").append(...SECTIONS.map(([id, title]) => h("a", { href: `#${id}`, text: title, on: { click: (event) => {
+    event.preventDefault(); // the address names the page
+    jumpTo(id);
+  } } })));
   select.append(h("option", { value: "", text: "Go to…" }), ...SECTIONS.map(([id, title]) => h("option", { value: id, text: title })));
   select.addEventListener("change", () => {
     const to = select.value;
@@ -18,10 +25,11 @@ export function setUpPages() {
     if (to) jumpTo(to);
   });
   document.querySelector(".skip")?.addEventListener("click", (event) => {
-    event.preventDefault(); // the address names the page
+    event.preventDefault();
     byId("main").focus();
   });
   addEventListener("hashchange", readAddress);
+  addEventListener("popstate", readAddress);
   onChange(["route", "phase"], draw);
   readAddress();
   draw();
@@ -32,6 +40,12 @@ export function address(page, query = {}) {
   const given = /** @type {[string, string][]} */ (Object.entries(query).filter(([, value]) => value !== undefined));
   return `#/${page === "fleet" ? "" : page}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
 }
+
+export const poolAddress = ({ pool, kind }) => address(`pools/${encodeURIComponent(pool)}`, { kind });
+export const projectAddress = (name) => address(`projects/${encodeURIComponent(name)}`);
+export const eventsAddress = (text) => address("events", { text });
+/** @param {"jobs" | "leases" | "tickets"} type @param {string} id */
+export const itemAddress = (type, id) => address(`${type}/${encodeURIComponent(id)}`);
 
 /** Go to a page. With `replace`, the browser's Back skips the address that this one replaces. */
 export function goTo(page, query = {}, { replace = false } = {}) {
@@ -51,17 +65,16 @@ export function jumpTo(id) {
 
 function readAddress() {
   const hash = location.hash;
-  if (!hash.startsWith("#/")) {
-    if (store.route.page !== "fleet") update({ route: { page: "fleet", job: "", query: {} } });
-    return;
-  }
+  if (hash && !hash.startsWith("#/")) return;
+  closeDialogs();
   const [path, query = ""] = hash.slice(2).split("?", 2);
-  const [page, id = ""] = path.split("/", 2);
-  const before = store.route.page;
-  const known = PLACES.includes(page) ? page : "fleet";
-  const shown = known === "jobs" ? "fleet" : known;
-  update({ route: { page: shown, job: known === "jobs" ? decoded(id) : "", query: Object.fromEntries(new URLSearchParams(query)) } });
-  if (shown !== before) scrollTo(0, 0);
+  const [first, ...rest] = path.split("/");
+  const name = decoded(rest.join("/"));
+  const item = ITEMS.includes(first) && name ? { type: first, id: name } : null;
+  const page = PAGES[first] === "pool" && !name ? "fleet" : PAGES[first] ?? "fleet";
+  const before = store.route;
+  update({ route: { page, name: item ? "" : name, item, query: Object.fromEntries(new URLSearchParams(query)) } });
+  if (page !== before.page || store.route.name !== before.name) scrollTo(0, 0);
 }
 
 /** Put what a dialog shows into the address while it is open. @param {string} to  an address @returns {() => void}  takes it out again */
@@ -83,7 +96,8 @@ function decoded(text) {
 
 function draw() {
   const { page } = store.route;
-  for (const name of PAGES) show(byId(`${name}-page`), name === page && store.phase !== "error");
-  for (const link of /** @type {any} */ (byId("pages").children)) attr(link, "aria-current", link.dataset.page === page ? "page" : null);
+  for (const name of SHOWN) show(byId(`${name}-page`), name === page && store.phase !== "error");
+  const current = page === "pool" ? "fleet" : page;
+  for (const link of /** @type {any} */ (byId("pages").children)) attr(link, "aria-current", link.dataset.page === current ? "page" : null);
   attr(document.documentElement, "data-page", page);
 }

@@ -1,5 +1,5 @@
 // The actions on jobs.
-import { attempt } from "../fleet/actions.js";
+import { attempt } from "../frame/attempt.js";
 import { send } from "../state/api.js";
 import { confirm } from "../base/dialogs.js";
 import { readJobs } from "./reading.js";

@@ -1,42 +1,22 @@
 // The dialog with the details and the live output of one job.
 import { get } from "../state/api.js";
-import { timeNode } from "../base/clock.js";
+import { momentNode } from "../base/clock.js";
 import { dialog, facts } from "../base/dialogs.js";
 import { h } from "../base/dom.js";
-import { estimate, exact, place, reasonName } from "../base/format.js";
+import { estimate, place, reasonName } from "../base/format.js";
 import * as actions from "./actions.js";
 import { follow } from "./output.js";
 import { ENDED } from "./reading.js";
 import { spentText } from "../base/money.js";
-import { nameInAddress } from "../frame/pages.js";
-import { mayChange, onChange, store } from "../state/store.js";
-import { say } from "../base/toasts.js";
+import { eventsLink, projectLink } from "../fleet/ticket_details.js";
+import { itemAddress, nameInAddress } from "../frame/pages.js";
+import { mayChange } from "../state/store.js";
 
 const LOOK_MS = 2_000;
 
-/** Show the job that the address names, once the page is ready: #/jobs/ID. */
-export function setUpJobLinks() {
-  let shown = "";
-  onChange(["route", "phase"], () => {
-    const { job } = store.route;
-    if (store.phase !== "ready" || job === shown) return;
-    shown = job;
-    if (job) openJob(job);
-  });
-}
-
-/** @param {string} id */
-export async function openJob(id) {
-  try {
-    await showJob(await get(`/v1/jobs/${encodeURIComponent(id)}`));
-  } catch (error) {
-    say(`The job cannot be shown: ${error.message}.`, { bad: true });
-  }
-}
-
 export async function showJob(job) {
   const leaving = new AbortController();
-  const leaveAddress = nameInAddress(`#/jobs/${encodeURIComponent(job.id)}`);
+  const leaveAddress = nameInAddress(itemAddress("jobs", job.id));
   const known = h("div", {});
   const foot = h("div", { class: "dialog-foot" });
   let shown = "";
@@ -80,23 +60,24 @@ function rows(job) {
   return [
     ["State", state(job)],
     ["Reason", job.reason ? `${reasonName(job.reason.code)}: ${job.reason.text}` : null],
-    ["Until", moment(job.reason?.until, "left")],
+    ["Until", momentNode(job.reason?.until, "left")],
     ["Expected start", estimate(job.estimate_s)],
     [over ? "Result" : "Last result", job.reason ? null : job.why],
     ["Command", h("code", { text: job.command.join(" ") })],
     ["Folder", job.cwd],
     ["Model", job.model ?? job.models.join(", ")],
-    ["Project", job.project === "default" ? null : job.project],
+    ["Project", projectLink(job.project)],
     ["Attempts", attempts(job)],
     ["Used", spentText(job.usage)?.all ?? null],
     ["Exit code", job.exit_code !== null ? String(job.exit_code) : job.signal !== null ? `signal ${job.signal}` : null],
     ["Process", job.pid === null ? null : String(job.pid)],
     ["Key", job.key],
     ["Session", job.session],
-    ["Submitted", moment(job.submitted_at, "ago")],
+    ["Submitted", momentNode(job.submitted_at, "ago")],
     ["Submitted by", job.by],
-    ["Started", moment(job.started_at, "ago")],
-    ["Finished", over ? moment(job.finished_at, "ago") : null],
+    ["Started", momentNode(job.started_at, "ago")],
+    ["Finished", over ? momentNode(job.finished_at, "ago") : null],
+    ["Events", eventsLink(job.id)],
   ];
 }
 
@@ -119,9 +100,4 @@ function buttons(job, close) {
   const found = job.ending ? [] : [button(job.state === "running" ? "Stop…" : "Cancel…", "danger", actions.cancelJob)];
   if (job.state === "held") found.push(button("Approve…", "primary", actions.approveJob));
   return found;
-}
-
-/** A time, relative and exact. */
-function moment(iso, mode) {
-  return iso ? h("span", {}, timeNode(iso, mode), h("span", { class: "exact", text: exact(iso) })) : null;
 }

@@ -1,10 +1,11 @@
 // The card of one pool: its slots, its queue and its state.
-import * as actions from "../fleet/actions.js";
+import * as actions from "./actions.js";
 import { now, setTime, timeNode } from "../base/clock.js";
 import { attr, h, show, text } from "../base/dom.js";
 import { count, setting, some } from "../base/format.js";
 import { icon } from "../base/icons.js";
 import { editPool, pausePool } from "./dialogs.js";
+import { poolAddress } from "../frame/pages.js";
 import { look } from "../state/refresh.js";
 import { drawSlots, isBlocking, slotsOf } from "./slots.js";
 import { drawSpark } from "./spark.js";
@@ -13,7 +14,7 @@ import { mayChange, poolKey, store, update } from "../state/store.js";
 export function makePoolCard() {
   const node = /** @type {any} */ (h("li", { class: "card pool" }));
   const parts = {
-    name: h("h3", { class: "pool-name" }),
+    name: h("a", { class: "pool-name" }),
     kind: h("span", { class: "kind" }),
     state: h("span", { class: "chip" }),
     label: h("span", {}),
@@ -35,7 +36,7 @@ export function makePoolCard() {
   node.parts = parts;
   parts.state.append(parts.label, " ", parts.until);
   node.append(
-    h("header", { class: "pool-head" }, h("div", { class: "pool-title" }, parts.name, parts.kind),
+    h("header", { class: "pool-head" }, h("div", { class: "pool-title" }, h("h3", {}, parts.name), parts.kind),
       h("div", { class: "pool-actions" }, parts.pause, parts.edit)),
     h("div", { class: "pool-main" },
       h("p", { class: "pool-number" }, parts.taken, parts.limit), parts.spark),
@@ -59,6 +60,7 @@ export function changePoolCard(node, pool) {
   attr(node, "data-state", state);
   text(p.name, pool.pool);
   attr(p.name, "title", pool.pool);
+  attr(p.name, "href", poolAddress(pool));
   text(p.kind, pool.kind);
   text(p.label, label);
   attr(p.state, "class", `chip ${state}`);
@@ -109,7 +111,7 @@ export function stateOf(pool, slots) {
   return ["open", slots.taken ? `${some(slots.free, "slot")} free` : "idle"];
 }
 
-function rulesOf(pool) {
+export function rulesOf(pool) {
   const cap = pool.auto ? `cap follows memory, ${pool.cap ?? "?"} now` : `cap ${pool.cap ?? "none"}`;
   const parts = [pool.source === "file" ? cap : `${cap}, ${pool.source === "built-in" ? "built in" : "set at run time"}`];
   if (pool.cooldown_ms) parts.push(`cooldown ${setting(pool.cooldown_ms)}`);
@@ -118,7 +120,7 @@ function rulesOf(pool) {
   return parts.join(" · ");
 }
 
-function upstreamOf(pool) {
+export function upstreamOf(pool) {
   const said = pool.upstream;
   if (!said) return "";
   if (said.error) return `The provider's own count is unknown: ${said.error}`;

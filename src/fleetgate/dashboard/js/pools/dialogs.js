@@ -1,5 +1,5 @@
 // The dialogs that change a pool: cap, cooldown, pause.
-import * as actions from "../fleet/actions.js";
+import * as actions from "./actions.js";
 import { dialog, field } from "../base/dialogs.js";
 import { h } from "../base/dom.js";
 import { some } from "../base/format.js";

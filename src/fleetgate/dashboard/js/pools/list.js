@@ -1,21 +1,23 @@
-// The pools: cards, or a table where there are many. Trouble comes first; idle pools stand below the queue.
+// The pools of the fleet: cards, or a table where there are many. Trouble comes first; idle pools stand below the queue.
 import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
-import { count } from "../base/format.js";
-import { changePoolCard, makePoolCard, stateOf } from "./card.js";
-import { groupOf, makePoolTable } from "./table.js";
-import { KINDS, slotsOf } from "./slots.js";
-import { onChange, poolKey, store } from "../state/store.js";
+import { count, some } from "../base/format.js";
 import { nothing } from "../base/table.js";
+import { onChange, poolKey, store } from "../state/store.js";
+import { choose, chosen, grouped, GROUPS, isTrouble, matcher, ordered, SORTS } from "./arrangement.js";
+import { changePoolCard, makePoolCard } from "./card.js";
+import { KINDS } from "./slots.js";
+import { makePoolTable } from "./table.js";
 
 const CARD = 316; // the narrowest, in px
 const GAP = 16;
 const ONE_ROW = 4; // no more pools than this: they are never divided
 const MANY = 12; // more pools than this are a table, unless a person chooses otherwise
+const mostRows = () => (narrow.matches ? 6 : 15); // of a table, and as many cards, until a person asks for all
 const STAYS_MS = 60_000; // a pool that has just become idle keeps its place
 
+const narrow = matchMedia("(max-width: 620px)");
+const noCells = matchMedia("(max-width: 860px)"); // the table shows no slots there
 let query = "";
-/** @type {"" | "cards" | "table"} */
-let form = "";
 /** When each pool was last in use. @type {Map<string, number>} */
 const lastUse = new Map();
 
@@ -24,20 +26,24 @@ const idle = makeList("idle-cards", "Idle pools");
 const unmatched = h("div", { class: "card", hidden: true }, nothing("No matching pools", "The filter covers names, providers, accounts, kinds and states."));
 const search = /** @type {HTMLInputElement} */ (h("input", { type: "search", id: "pool-search", placeholder: "Filter pools", autocomplete: "off", spellcheck: "false" }));
 const forms = h("div", { class: "segments", role: "group", "aria-label": "Show pools as" });
+const group = select(GROUPS, (value) => choose({ group: value }));
+const sort = select(SORTS, (value) => choose({ sort: value }));
 
 export function setUpPools() {
   byId("slot-legend").append(
     ...Object.entries(KINDS).map(([kind, name]) => h("span", {}, h("i", { class: `slot ${kind}` }), name)),
   );
-  byId("pool-tools").append(h("label", { class: "search" }, h("span", { class: "sr", text: "Filter pools" }), search), forms);
-  for (const [name, title] of /** @type {["cards" | "table", string][]} */ ([["cards", "Cards"], ["table", "Table"]])) {
+  byId("pool-tools").append(h("label", { class: "search" }, h("span", { class: "sr", text: "Filter pools" }), search),
+    h("label", { class: "select" }, h("span", { class: "sr", text: "Group pools" }), group),
+    h("label", { class: "select" }, h("span", { class: "sr", text: "Sort pools" }), sort), forms);
+  for (const [name, title] of [["cards", "Cards"], ["table", "Table"]]) {
     forms.append(h("button", { type: "button", text: title, "data-form": name, on: { click: () => {
-      form = name;
+      choose({ form: name });
       draw();
     } } }));
   }
   search.addEventListener("input", () => {
-    query = search.value.trim().toLowerCase();
+    query = search.value.trim();
     draw();
   });
   search.addEventListener("keydown", (event) => {
@@ -49,14 +55,16 @@ export function setUpPools() {
   byId("pool-list").append(inUse.node, unmatched);
   byId("idle-list").append(idle.node);
   onChange(["pools", "session", "series"], draw);
+  narrow.addEventListener("change", draw);
 }
 
-/** Paused, over or below its cap: a person may have to act. */
-const isTrouble = (pool) => pool.paused || pool.auto_reduced || slotsOf(pool).over > 0;
-
-function matches(pool) {
-  const fields = [pool.pool, pool.kind, pool.selector, pool.account, stateOf(pool, slotsOf(pool))[1]].join("\n").toLowerCase();
-  return query.split(/\s+/).every((word) => fields.includes(word));
+function select(items, act) {
+  const node = /** @type {HTMLSelectElement} */ (h("select", {}, ...items.map(([value, title]) => h("option", { value, text: title }))));
+  node.addEventListener("change", () => {
+    act(node.value);
+    draw();
+  });
+  return node;
 }
 
 function isIdle(pool) {
@@ -65,33 +73,39 @@ function isIdle(pool) {
   return Date.now() - (lastUse.get(key) ?? 0) > STAYS_MS;
 }
 
-/** Trouble first; otherwise in the order of the service, so that cards keep their place. */
-function ordered(pools) {
-  const rank = (pool) => (isTrouble(pool) ? 0 : 1);
-  return [...pools].sort((one, other) => rank(one) - rank(other));
-}
-
 function draw() {
   const all = store.pools;
-  const found = ordered(query ? all.filter(matches) : all);
+  const found = ordered(query ? all.filter(matcher(query)) : all, all.length > MANY);
   const resting = new Set(all.length > ONE_ROW ? found.filter(isIdle) : []);
   const divided = resting.size > 0 && resting.size < found.length;
-  const table = form ? form === "table" : all.length > MANY;
+  const table = chosen.form ? chosen.form === "table" : all.length > (narrow.matches ? ONE_ROW : MANY);
+  const by = chosen.group ?? (table ? "provider" : "");
   text(byId("pools-count"), !all.length ? "" : query ? `${count(found.length)} of ${count(all.length)}` : count(all.length));
   text(byId("idle-count"), divided ? count(resting.size) : "");
+  show(byId("slot-legend"), all.length > 0 && !(table && noCells.matches));
   show(byId("pool-tools"), all.length > ONE_ROW);
   show(byId("idle"), divided);
   show(unmatched, all.length > 0 && found.length === 0);
   for (const button of /** @type {any} */ (forms.children)) attr(button, "aria-pressed", String((button.dataset.form === "table") === table));
-  inUse.draw(divided ? found.filter((pool) => !resting.has(pool)) : found, table);
-  idle.draw(divided ? found.filter((pool) => resting.has(pool)) : [], table);
+  if (group.value !== by) group.value = by;
+  if (sort.value !== chosen.sort) sort.value = chosen.sort;
+  inUse.draw(divided ? found.filter((pool) => !resting.has(pool)) : found, table, by);
+  idle.draw(divided ? found.filter((pool) => resting.has(pool)) : [], table, by);
 }
 
 /** One list of pools, in either form. */
 function makeList(id, label) {
-  const cards = h("ul", { class: "pools", id });
-  const table = makePoolTable(label);
-  const node = h("div", {}, cards, table.node);
+  const cards = h("div", { class: "pool-groups", id });
+  const table = makePoolTable(label, (name) => {
+    choose({ sort: name });
+    draw();
+  });
+  let whole = false;
+  const more = h("button", { type: "button", class: "button show-all", on: { click: () => {
+    whole = !whole;
+    draw();
+  } } });
+  const node = h("div", {}, cards, table.node, more);
   let width = 1200;
   let shown = 1;
   /** As many columns as fit, or one less where that fills the last row better. */
@@ -107,26 +121,33 @@ function makeList(id, label) {
   }).observe(node);
   return {
     node,
-    draw(pools, asTable) {
-      shown = Math.max(1, pools.length);
+    draw(pools, asTable, by) {
+      const few = mostRows();
+      const long = pools.length > few + 2 && !query;
+      const limited = long && !whole ? pools.slice(0, few) : pools;
+      const groups = grouped(limited, by);
+      shown = Math.max(1, limited.length);
       show(cards, !asTable);
       show(table.node, asTable && pools.length > 0);
+      show(more, long);
+      text(more, whole ? `Show only ${some(few, "pool")}` : `Show all ${some(pools.length, "pool")}`);
       arrange();
-      if (asTable) table.draw(byGroup(pools));
-      else reconcile(cards, pools, poolKey, makePoolCard, changePoolCard);
+      if (asTable) table.draw(groups, chosen.sort);
+      else reconcile(cards, groups, ([name]) => `group ${name}`, makeGroup, changeGroup);
     },
   };
 }
 
-/** Pools of one group together: the group with trouble first, the others by name. */
-function byGroup(pools) {
-  const worst = new Map();
-  for (const pool of pools) worst.set(groupOf(pool), Math.min(worst.get(groupOf(pool)) ?? 1, isTrouble(pool) ? 0 : 1));
-  const key = (pool) => [worst.get(groupOf(pool)), groupOf(pool), pool.account ?? "", isTrouble(pool) ? 0 : 1];
-  return [...pools].sort((one, other) => compare(key(one), key(other)));
+function makeGroup() {
+  const node = /** @type {any} */ (h("div", { class: "pool-group" }));
+  node.heading = h("h3", { class: "group-name" });
+  node.cards = h("ul", { class: "pools" });
+  node.append(node.heading, node.cards);
+  return node;
 }
 
-function compare(one, other) {
-  for (const [place, value] of one.entries()) if (value !== other[place]) return value < other[place] ? -1 : 1;
-  return 0;
+function changeGroup(node, [name, pools]) {
+  show(node.heading, Boolean(name));
+  text(node.heading, name);
+  reconcile(node.cards, pools, poolKey, makePoolCard, changePoolCard);
 }

@@ -1,7 +1,7 @@
-// Many pools as a table: one row for each, below the name of its provider.
+// Many pools as a table: one row for each, below the name of its group. The heads sort it.
 import { setTime, timeNode } from "../base/clock.js";
 import { attr, h, reconcile, show, text } from "../base/dom.js";
-import { count } from "../base/format.js";
+import { count, some } from "../base/format.js";
 import { icon } from "../base/icons.js";
 import { drawButtons, stateOf, togglePause } from "./card.js";
 import { editPool } from "./dialogs.js";
@@ -10,35 +10,37 @@ import { keepOneStop } from "../base/roving.js";
 import { drawSlots, isBlocking, slotsOf } from "./slots.js";
 import { poolKey } from "../state/store.js";
 import { makeRow, makeTable } from "../base/table.js";
+import { poolAddress } from "../frame/pages.js";
 
 /** @type {[string, string][]} */
 const COLUMNS = [["name", "Pool"], ["use", "In use"], ["cells", "Slots"], ["state", "State"], ["wait", "Waiting"], ["do", "(Actions)"]];
 
-/** The group of a pool: its provider, or what else it counts by. */
-export function groupOf(pool) {
-  return pool.selector.split(/[/:@]/, 1)[0];
-}
+/** The column that each order belongs to. */
+const SORTED_BY = { name: "name", use: "use", state: "trouble", wait: "waiting" };
 
-export function makePoolTable(label) {
+/** @param {string} label @param {(order: string) => void} sort  called with the order that a head stands for */
+export function makePoolTable(label, sort) {
   const { table, body } = makeTable(label, COLUMNS);
+  const heads = /** @type {HTMLElement[]} */ ([...table.querySelectorAll("th")]);
+  for (const head of heads) {
+    const order = SORTED_BY[head.className];
+    if (order) head.replaceChildren(h("button", { type: "button", class: "sort", text: head.textContent, on: { click: () => sort(order) } }));
+  }
   const node = h("div", { class: "card list pool-table" }, table);
   return {
     node,
-    /** @param {any[]} pools  in the order in which their groups are to be shown */
-    draw(pools) {
-      const groups = Map.groupBy ? Map.groupBy(pools, groupOf) : grouped(pools);
-      const rows = [...groups].flatMap(([group, members]) => [{ group, members }, ...members.map((pool) => ({ pool }))]);
+    /** @param {[string, any[]][]} groups @param {string} order */
+    draw(groups, order) {
+      for (const head of heads) {
+        const own = SORTED_BY[head.className];
+        if (own) attr(head, "aria-sort", own !== order ? "none" : own === "name" ? "ascending" : "descending");
+      }
+      const rows = groups.flatMap(([group, members]) => [...(group ? [{ group, members }] : []), ...members.map((pool) => ({ pool }))]);
       reconcile(body, rows, (row) => (row.pool ? poolKey(row.pool) : `group ${row.group}`), (row) => (row.pool ? makePoolRow() : makeGroup()),
         (each, row) => (row.pool ? changePoolRow(each, row.pool) : changeGroup(each, row)));
       keepOneStop(body);
     },
   };
-}
-
-function grouped(pools) {
-  const groups = new Map();
-  for (const pool of pools) groups.set(groupOf(pool), [...(groups.get(groupOf(pool)) ?? []), pool]);
-  return groups;
 }
 
 function makeGroup() {
@@ -54,13 +56,14 @@ function makeGroup() {
 function changeGroup(node, { group, members }) {
   const sum = (field) => members.reduce((so, pool) => so + pool[field], 0);
   text(node.heading, group);
-  text(node.note, `${count(members.length)} ${members.length === 1 ? "pool" : "pools"}, ${count(sum("in_flight") + sum("foreign"))} in use`);
+  const waiting = Math.max(...members.map((pool) => pool.queued)); // one request may wait for several of them
+  text(node.note, `${some(members.length, "pool")}, ${count(sum("in_flight") + sum("foreign"))} in use${waiting ? `, ${count(waiting)} waiting` : ""}`);
 }
 
 function makePoolRow() {
   const { node, cells } = makeRow(COLUMNS.map(([name]) => name));
   const p = (node.parts = {
-    name: h("span", { class: "pool-name" }),
+    name: h("a", { class: "pool-name" }),
     kind: h("span", { class: "kind" }),
     use: cells.use,
     slots: h("div", { class: "slots", role: "img" }),
@@ -88,6 +91,7 @@ function changePoolRow(node, pool) {
   attr(node, "data-state", state);
   text(p.name, pool.pool);
   attr(p.name, "title", pool.pool);
+  attr(p.name, "href", poolAddress(pool));
   text(p.kind, pool.kind);
   text(p.use, pool.limit === null ? count(slots.taken) : `${count(slots.taken)} / ${count(pool.limit)}`);
   drawSlots(p.slots, pool);

@@ -5,19 +5,17 @@ import { learn, now } from "../base/clock.js";
 import { refuse, sessionHeaders } from "./session.js";
 import { store, update } from "./store.js";
 
-export const PAGE = 25;
-export const SEARCHED = 10_000; // how many of the queue a search looks at
+const narrow = matchMedia("(max-width: 620px)");
+/** How many rows of the queue are a page: fewer on a phone. */
+export const pageSize = () => (narrow.matches ? 10 : 25);
 const SOONEST_MS = 250;
 const CALM_MS = 5_000; // estimates and cooldowns change without an event
-const SEARCH_MS = 2_000; // the whole queue is read at most this often
 
 let timer = 0;
 let busy = false;
 let again = false;
 let ended = 0;
 let cost = 0;
-/** @type {{tickets: any[], total: number, at: number, cost: number} | null} */
-let whole = null;
 
 /** Something changed: read soon. */
 export function poke() {
@@ -52,12 +50,12 @@ async function read() {
   const shown = sessionHeaders();
   try {
     const view = store.view;
-    const filtered = Boolean(view.query || view.pool);
-    const offset = view.page * PAGE;
-    const first = !filtered && offset === 0;
+    const size = pageSize();
+    const offset = view.page * size;
+    const first = !isFiltered(view) && offset === 0;
     const [all, queue] = await Promise.all([
-      get(`/v1/overview?tickets=${first ? PAGE : 0}`),
-      filtered ? wholeQueue() : first ? null : get(`/v1/tickets?limit=${PAGE}&offset=${offset}`),
+      get(`/v1/overview?tickets=${first ? size : 0}`),
+      first ? null : get(`/v1/tickets?${queryOf(view, offset)}`),
     ]);
     const { status, session, leases } = all;
     learn(status.at);
@@ -66,7 +64,7 @@ async function read() {
       phase: "ready", problem: null, trouble: "", session, leases,
       pools: status.pools, backoffs: status.backoffs, running: status.running, waiting: status.waiting,
     });
-    if (view === store.view) showQueue(filtered ? queue.tickets.filter(matcher(view)) : (queue ?? all).tickets, filtered);
+    if (view === store.view) showQueue((queue ?? all).tickets, queue ? queue.matching : status.waiting);
     else again = true;
   } catch (error) {
     const status = error.status ?? -1;
@@ -82,46 +80,22 @@ async function read() {
   }
 }
 
-function showQueue(tickets, filtered) {
-  const matching = filtered ? tickets.length : store.waiting;
-  const last = Math.max(0, Math.ceil(matching / PAGE) - 1);
+const isFiltered = ({ query, pool }) => Boolean(query || pool);
+
+/** What the service is asked for. A pool is its kind and its name. */
+function queryOf({ query, pool }, offset) {
+  const [kind] = pool.split(" ", 1);
+  const filter = pool ? { kind, pool: pool.slice(kind.length + 1) } : {};
+  return new URLSearchParams({ limit: String(pageSize()), offset: String(offset), ...(query ? { text: query } : {}), ...filter });
+}
+
+function showQueue(tickets, matching) {
+  const last = Math.max(0, Math.ceil(matching / pageSize()) - 1);
   if (store.view.page > last) {
     update({ view: { ...store.view, page: last } });
-    again = again || !filtered;
+    again = true;
   }
-  const from = filtered ? store.view.page * PAGE : 0;
-  const searched = filtered && whole ? Math.min(whole.total, SEARCHED) : 0;
-  update({ queue: { tickets: tickets.slice(from, from + PAGE), matching, searched } });
-}
-
-async function wholeQueue() {
-  const fresh = whole && performance.now() - whole.at < Math.max(SEARCH_MS, whole.cost * 5);
-  if (fresh) {
-    setTimeout(poke, SEARCH_MS);
-    return whole;
-  }
-  const started = performance.now();
-  const { tickets, total } = await get(`/v1/tickets?limit=${SEARCHED}`);
-  whole = { tickets, total, at: performance.now(), cost: performance.now() - started };
-  return whole;
-}
-
-/** Drop the copy of the queue that searches use, after this page has changed it. */
-export function forgetQueue() {
-  whole = null;
-}
-
-/** Every word must be found somewhere in the ticket. */
-export function matcher({ query, pool }) {
-  const wanted = query.toLowerCase().split(/\s+/).filter(Boolean);
-  return (ticket) => {
-    if (pool && !ticket.reason.pools.some((name) => `${ticket.kind} ${name}` === pool)) return false;
-    if (!wanted.length) return true;
-    const { id, command, models, project, reason, holder, client, role, key, kind } = ticket;
-    const fields = [id, command, ...models, project, reason.code, reason.text, holder?.host, holder?.pid, client, role, key, kind];
-    const text = fields.join("\n").toLowerCase();
-    return wanted.every((word) => text.includes(word));
-  };
+  update({ queue: { tickets, matching } });
 }
 
 let lastCalm = 0;

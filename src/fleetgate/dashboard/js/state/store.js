@@ -11,15 +11,18 @@ export const store = {
   /** @type {"loading" | "ready" | "error"} */ phase: "loading",
   /** @type {{status: number, error: string} | null} */ problem: null,
   session: null,
-  /** The page that the address names, the job that it names, and its options. @type {{page: string, job: string, query: Record<string, string>}} */
-  route: { page: "fleet", job: "", query: {} },
+  /**
+   * What the address names: a page, the name of the pool or project that it shows, the job, lease or ticket that is open, and options.
+   * @type {{page: string, name: string, item: {type: string, id: string} | null, query: Record<string, string>}}
+   */
+  route: { page: "fleet", name: "", item: null, query: {} },
   pools: [],
   backoffs: [],
   leases: [],
   running: 0,
   waiting: 0,
-  /** One page of the queue; `matching` is how many the filter leaves, null during the search. */
-  queue: { tickets: [], matching: 0, searched: 0 },
+  /** One page of the queue; `matching` is how many the filter leaves. */
+  queue: { tickets: [], matching: 0 },
   /** The page and the filter of the queue. */
   view: { page: 0, query: "", pool: "" },
   /** One page of the jobs. @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], total: number, counts: Record<string, number>}} */
@@ -33,6 +36,13 @@ export const store = {
   runs: { phase: "loading", problem: "", view: "", list: [], left: 0 },
   /** @type {{phase: "loading" | "ready" | "error", problem: string, list: any[]}} */
   budgets: { phase: "loading", problem: "", list: [] },
+  /** What one pool's or project's page shows besides: `of` says whose it is. @type {{of: string, tickets: any[], waiting: number, jobs: any[], usage: any}} */
+  scope: { of: "", tickets: [], waiting: 0, jobs: [], usage: null },
+  /** @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], usage: any[]}} */
+  projects: { phase: "loading", problem: "", list: [], usage: [] },
+  /** The answer of the search in the history. @type {{phase: "loading" | "ready" | "error", problem: string, of: string, events: any[], next: number | null, searched: number, types: string[]}} */
+  found: { phase: "loading", problem: "", of: "", events: [], next: null, searched: 0, types: [] },
+  /** The latest events. */
   events: [],
   trouble: "",
   /** @type {Connection} */ connection: { state: "connecting", retryAt: 0, lostAt: 0 },
