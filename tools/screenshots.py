@@ -103,9 +103,10 @@ def take_crowds(browser: Browser, server: Server, folder: Path) -> None:
 def sheet(browser: Browser, path: Path, pictures: list[Path]) -> None:
     """The pictures of one page on all screens side by side, as one; what is too long is cut off."""
     widths = (700, 420, 260, 215)
+    sources = [f"data:image/png;base64,{base64.b64encode(each.read_bytes()).decode()}" for each in pictures]
     images = "".join(
-        f'<div style="width:{width}px"><img src="data:image/png;base64,{base64.b64encode(each.read_bytes()).decode()}"></div>'
-        for each, width in zip(pictures, widths, strict=True)
+        f'<div style="width:{width}px"><img src="{source}"></div>'
+        for source, width in zip(sources, widths, strict=True)
     )
     page = browser.new_page(viewport={"width": sum(widths) + 50, "height": 1600})
     page.set_content(

@@ -92,6 +92,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/budgets/{name}/unset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Use the config file's rate or budget again */
+        post: operations["V1BudgetsNameUnsetUnsetBudget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/capacity": {
         parameters: {
             query?: never;
@@ -257,6 +274,23 @@ export interface paths {
         };
         /** What happened */
         get: operations["V1HistoryHistory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/history/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Search the history, newest first */
+        get: operations["V1HistorySearchSearchHistory"];
         put?: never;
         post?: never;
         delete?: never;
@@ -556,6 +590,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/projects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Running and waiting requests by project */
+        get: operations["V1ProjectsProjects"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/report": {
         parameters: {
             query?: never;
@@ -685,7 +736,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The line, by expected start */
+        /** The queue, by expected start; all of it, or what matches */
         get: operations["V1TicketsTickets"];
         put?: never;
         post?: never;
@@ -768,44 +819,55 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** AcquireBody */
+        /**
+         * AcquireBody
+         * @description What `fleetgate acquire` says on its command line, and how this client will be heard of.
+         */
         AcquireBody: {
             /** @default false */
             any?: boolean;
-            /** @enum {null|string} */
-            class?: "interactive" | "normal" | "batch" | null;
+            /** @default null */
+            class?: ("batch" | "interactive" | "normal") | null;
             /** @default  */
             client?: string;
             /** @default  */
             command?: string;
+            /** @default null */
             estimate?: components["schemas"]["UsageBody"] | null;
+            /** @default null */
             expires_s?: number | null;
-            /** @description your own name for this request */
+            /** @default null */
             id?: string | null;
             /** @default  */
             key?: string;
             /**
              * @default requests
-             * @enum {string}
+             * @enum {unknown}
              */
             kind?: "agents" | "requests";
+            /** @default [] */
             models?: string[];
             /** @default 0 */
             priority?: number;
             /** @default  */
             project?: string;
+            /** @default null */
             queue?: boolean | null;
             /** @default 30 */
             renew_within_s?: number;
             /** @default  */
             role?: string;
+            /** @default null */
             since?: string | number | null;
             /** @default 1 */
             slots?: number;
             /** @default 0 */
             wait_s?: number;
         };
-        /** AttemptShape */
+        /**
+         * AttemptShape
+         * @description The usage of one attempt of a job.
+         */
         AttemptShape: {
             attempt: number;
             model: string | null;
@@ -813,53 +875,62 @@ export interface components {
         };
         /** BackoffBody */
         BackoffBody: {
+            /** @default null */
             for_s?: number | null;
             key: string;
             reason: string;
         };
-        /** BackoffShape */
+        /**
+         * BackoffShape
+         * @description A backoff (rule O1).
+         */
         BackoffShape: {
             ends_with_credential: boolean;
             evidence: string | null;
             key: string;
             manual: boolean;
-            /** @description RFC 3339, in UTC */
             probe_at: string | null;
             probing: string | null;
             reason: string;
             scope: string;
-            /** @description RFC 3339, in UTC */
             since: string | null;
-            /** @description RFC 3339, in UTC */
             until: string | null;
         };
-        /** BudgetBody */
+        /**
+         * BudgetBody
+         * @description What `fleetgate budget set` says on its command line. Amounts of usd are dollars.
+         */
         BudgetBody: {
             amount: number | string;
+            /** @default null */
             burst?: number | string | null;
             /**
              * @default expected
-             * @enum {string}
+             * @enum {unknown}
              */
             estimate?: "expected" | "max";
             per: string;
             selector: string;
-            /** @enum {string} */
+            /** @enum {unknown} */
             unit: "calls" | "input" | "output" | "tokens" | "usd";
             /**
              * @default hold
-             * @enum {string}
+             * @enum {unknown}
              */
-            when_empty?: "hold" | "stop" | "fallback" | "warn";
+            when_empty?: "fallback" | "hold" | "stop" | "warn";
         };
         /** BudgetChangedAnswer */
         BudgetChangedAnswer: {
             budget: components["schemas"]["BudgetShape"];
             entered: number;
         };
-        /** BudgetMoreBody */
+        /**
+         * BudgetMoreBody
+         * @description How much more, and until when: RFC 3339, a time such as 18:00, or a duration such as 2h.
+         */
         BudgetMoreBody: {
             amount: number | string;
+            /** @default null */
             until?: string | null;
         };
         /** BudgetRemovedAnswer */
@@ -869,14 +940,22 @@ export interface components {
             selector: string;
             unit: string;
         };
-        /** BudgetsChangedAnswer */
+        /**
+         * BudgetsChangedAnswer
+         * @description The budgets that were set, as far as something of them was used or they have one instance.
+         */
         BudgetsChangedAnswer: {
             budgets: components["schemas"]["BudgetShape"][];
             entered: number;
         };
-        /** BudgetShape */
+        /**
+         * BudgetShape
+         * @description A rate or budget (rule V7). Amounts are in its unit; `free` is negative if it is overdrawn.
+         */
         BudgetShape: {
+            added: number;
             amount: number;
+            base: number;
             burst: number | null;
             estimate: string;
             free: number;
@@ -886,7 +965,6 @@ export interface components {
             provider_amount: number | null;
             rate: boolean;
             reserved: number;
-            /** @description RFC 3339, in UTC */
             resets_at: string | null;
             selector: string;
             source: string;
@@ -895,21 +973,39 @@ export interface components {
             waiting: number;
             when_empty: string;
         };
-        /** BudgetsShape */
+        /**
+         * BudgetsShape
+         * @description The answer of `fleetgate budget ls --json`.
+         */
         BudgetsShape: {
             budgets: components["schemas"]["BudgetShape"][];
+        };
+        /**
+         * BudgetUnsetShape
+         * @description What applies after `budget unset`: `source` is "file", or null where the file has no such budget.
+         */
+        BudgetUnsetShape: {
+            amount: number | null;
+            entered: number;
+            per: string;
+            selector: string;
+            source: string | null;
+            unit: string;
         };
         /** BumpAnswer */
         BumpAnswer: {
             entered: boolean;
             id: string;
+            /** @default null */
             of?: number | null;
+            /** @default null */
             pool?: string | null;
             position: number | null;
             priority: number;
         };
         /** BumpBody */
         BumpBody: {
+            /** @default null */
             priority?: number | null;
         };
         /** CancelAnswer */
@@ -920,7 +1016,10 @@ export interface components {
         CancelBody: {
             ids: string[];
         };
-        /** CapacityShape */
+        /**
+         * CapacityShape
+         * @description The free capacity (rule O4). `free` is null if there is no cap.
+         */
         CapacityShape: {
             free: number | null;
             kind: string;
@@ -928,7 +1027,6 @@ export interface components {
             models: string[];
             queued: number;
             reason: components["schemas"]["ReasonShape"] | null;
-            /** @description low and high, in seconds */
             wait_s: number[] | null;
         };
         /** CapAnswer */
@@ -955,15 +1053,20 @@ export interface components {
         /** CapBody */
         CapBody: {
             cap: number | "auto";
+            /** @default null */
             cooldown_ms?: number | null;
+            /** @default null */
             explore?: boolean | null;
-            /** @enum {null|string} */
-            kind?: "agents" | "requests" | null;
+            /** @default null */
+            kind?: ("agents" | "requests") | null;
+            /** @default null */
             max_hold_ms?: number | null;
+            /** @default null */
             name?: string | null;
-            /** @enum {null|string} */
-            on_429?: "adapt" | "step" | "pause" | "fixed" | null;
+            /** @default null */
+            on_429?: ("adapt" | "fixed" | "pause" | "step") | null;
             selector: string;
+            /** @default null */
             usage_gate?: boolean | null;
         };
         /** CapRemovedAnswer */
@@ -984,7 +1087,10 @@ export interface components {
             source: string | null;
             was: components["schemas"]["PreviousCap"] | null;
         };
-        /** CapRow */
+        /**
+         * CapRow
+         * @description One cap in force. `hidden` is what lower sources say otherwise, from the highest.
+         */
         CapRow: {
             auto: boolean;
             cap: number | null;
@@ -1034,8 +1140,8 @@ export interface components {
         /** CooldownBody */
         CooldownBody: {
             cooldown_ms: number;
-            /** @enum {null|string} */
-            kind?: "agents" | "requests" | null;
+            /** @default null */
+            kind?: ("agents" | "requests") | null;
             selector: string;
         };
         /** CooldownShape */
@@ -1043,15 +1149,19 @@ export interface components {
             cooldownMs: number;
             providerId: string;
         };
-        /** DeferredAnswer */
+        /**
+         * DeferredAnswer
+         * @description Not now. `in_queue`: the ticket keeps its place if you ask again with `id` within `grace_s`.
+         */
         DeferredAnswer: {
             deferred: boolean;
-            /** @description low and high, in seconds */
             estimate_s: number[] | null;
             grace_s: number | null;
             id: string | null;
             in_queue: boolean;
+            /** @default null */
             of?: number | null;
+            /** @default null */
             pool?: string | null;
             position: number | null;
             reason: components["schemas"]["ReasonShape"];
@@ -1060,23 +1170,33 @@ export interface components {
         DrainBody: {
             /** @default false */
             end?: boolean;
+            /** @default null */
             host?: string | null;
         };
-        /** DrainShape */
+        /**
+         * DrainShape
+         * @description What came of draining a host, or of ending that.
+         */
         DrainShape: {
             draining: boolean;
             entered: number;
             host: string;
             running: number;
         };
-        /** ErrorShape */
+        /**
+         * ErrorShape
+         * @description What is wrong, and what is valid. The request changed nothing.
+         */
         ErrorShape: {
             cause?: string;
             error: string;
             field?: string;
             reason: string;
         };
-        /** ExplanationShape */
+        /**
+         * ExplanationShape
+         * @description What is not known is null; a limit that is not learned has its first fields and its sentences only.
+         */
         ExplanationShape: {
             cap: number | null;
             cooling: number;
@@ -1084,16 +1204,13 @@ export interface components {
             kind: string;
             lag_ms: number | null;
             lag_source: string | null;
-            /** @description RFC 3339, in UTC */
             last_refusal_at: string | null;
             last_refusal_why: string | null;
             limit: number | null;
-            /** @description RFC 3339, in UTC */
             next_probe_at: string | null;
             on_429: string;
             pool: string;
             proven: number | null;
-            /** @description RFC 3339, in UTC */
             proven_at: string | null;
             refused_level: number | null;
             sentences: string[];
@@ -1101,10 +1218,14 @@ export interface components {
         };
         /** HealthAnswer */
         HealthAnswer: {
+            /** @default null */
             error?: string | null;
             status: string;
         };
-        /** HistoryAnswer */
+        /**
+         * HistoryAnswer
+         * @description `events` as `fleetgate history --json`, with `text`; `more`: ask again with the last one's `seq`.
+         */
         HistoryAnswer: {
             events: {
                 [key: string]: unknown;
@@ -1113,11 +1234,24 @@ export interface components {
             more: boolean;
             seq: number;
         };
+        /**
+         * HistorySearchAnswer
+         * @description Events, newest first. `next_before` is null when the beginning of the history was reached.
+         */
+        HistorySearchAnswer: {
+            events: Record<string, never>[];
+            next_before: number | null;
+            searched: number;
+            types: string[];
+        };
         /** HoldersAnswer */
         HoldersAnswer: {
             holders: components["schemas"]["HolderShape"][];
         };
-        /** HolderShape */
+        /**
+         * HolderShape
+         * @description A process, or a client that the service speaks for (then `pid` is null).
+         */
         HolderShape: {
             client: string | null;
             command: string | null;
@@ -1143,14 +1277,17 @@ export interface components {
             kind: string;
             selector: string;
         };
-        /** JobBody */
+        /**
+         * JobBody
+         * @description What `fleetgate submit` says on its command line. The command is run as it is, never through a shell.
+         */
         JobBody: {
             /** @default false */
             any?: boolean;
             /** @default false */
             any_host?: boolean;
-            /** @enum {null|string} */
-            class?: "interactive" | "normal" | "batch" | null;
+            /** @default null */
+            class?: ("batch" | "interactive" | "normal") | null;
             /** @default  */
             classify?: string;
             command: string[];
@@ -1158,42 +1295,52 @@ export interface components {
             confirm?: boolean;
             /** @default  */
             cwd?: string;
+            /** @default {} */
             env?: {
                 [key: string]: string;
             };
+            /** @default null */
             expires_s?: number | null;
             /** @default  */
             key?: string;
+            /** @default [] */
             models?: string[];
             /** @default  */
             name?: string;
             /**
              * @default retry
-             * @enum {string}
+             * @enum {unknown}
              */
-            on_lost?: "retry" | "fail";
+            on_lost?: "fail" | "retry";
             /** @default 0 */
             priority?: number;
             /** @default  */
             project?: string;
+            /** @default null */
             retries?: number | null;
+            /** @default [] */
             retry_on?: string[];
             /** @default  */
             role?: string;
             /** @default  */
             session?: string;
+            /** @default null */
             silence_s?: number | null;
             /** @default 1 */
             slots?: number;
             /** @default false */
             supervisor?: boolean;
+            /** @default null */
             timeout_s?: number | null;
         };
         /** JobsBody */
         JobsBody: {
             jobs: components["schemas"]["JobBody"][];
         };
-        /** JobShape */
+        /**
+         * JobShape
+         * @description A job (rule O8). `env` has names only; secrets in `command` are cut. Only workers of `user` run it.
+         */
         JobShape: {
             attempt: number;
             attempts: components["schemas"]["AttemptShape"][];
@@ -1204,11 +1351,9 @@ export interface components {
             cwd: string;
             ending: boolean;
             env: string[];
-            /** @description low and high, in seconds */
             estimate_s: number[] | null;
             exit_code: number | null;
             failures: number;
-            /** @description RFC 3339, in UTC */
             finished_at: string | null;
             host: string | null;
             id: string;
@@ -1231,16 +1376,17 @@ export interface components {
             role: string | null;
             session: string | null;
             signal: number | null;
-            /** @description RFC 3339, in UTC */
             started_at: string | null;
             state: string;
-            /** @description RFC 3339, in UTC */
             submitted_at: string | null;
             usage: components["schemas"]["SpentShape"] | null;
             user: string | null;
             why: string | null;
         };
-        /** JobsShape */
+        /**
+         * JobsShape
+         * @description `total` counts those beyond the page too; `counts` is by state, whatever states were asked for.
+         */
         JobsShape: {
             counts: {
                 [key: string]: number;
@@ -1252,9 +1398,11 @@ export interface components {
         JobsSubmitted: {
             jobs: components["schemas"]["SubmittedShape"][];
         };
-        /** LeaseAnswer */
+        /**
+         * LeaseAnswer
+         * @description The slot is yours; renew it in time.
+         */
         LeaseAnswer: {
-            /** @description RFC 3339, in UTC */
             ends_at: string | null;
             lease: string;
             model: string | null;
@@ -1266,11 +1414,15 @@ export interface components {
             leases: components["schemas"]["LeaseShape"][];
             seq: number;
         };
-        /** LeaseShape */
+        /**
+         * LeaseShape
+         * @description A lease (rule O3). One with a `client` lives by its renewals, the others as long as `lives_with`.
+         */
         LeaseShape: {
             age_s: number;
             /** @default false */
             can_stop?: boolean;
+            /** @default null */
             cannot_stop?: string | null;
             child_pid: number | null;
             claimed: boolean;
@@ -1278,10 +1430,8 @@ export interface components {
             class?: string;
             client: string | null;
             command: string | null;
-            /** @description RFC 3339, in UTC */
             ends_at: string | null;
             gone: boolean | null;
-            /** @description RFC 3339, in UTC */
             granted_at: string | null;
             holder: components["schemas"]["ProcessShape"] | null;
             id: string;
@@ -1291,14 +1441,16 @@ export interface components {
             kind: string;
             lives_with: components["schemas"]["ProcessShape"] | null;
             model: string | null;
+            /** @default null */
             name?: string | null;
+            /** @default null */
             output?: string | null;
             pools: string[];
             project: string;
-            /** @description RFC 3339, in UTC */
             renew_by: string | null;
             role: string | null;
             slots: number;
+            /** @default null */
             stop_by?: string | null;
             usage: components["schemas"]["SpentShape"] | null;
             waited_s: number;
@@ -1317,12 +1469,18 @@ export interface components {
             url: string;
             valid_s: number;
         };
-        /** LinkBody */
+        /**
+         * LinkBody
+         * @description `shared`: every user of this machine may use the link, and a reverse proxy.
+         */
         LinkBody: {
             /** @default false */
             shared?: boolean;
         };
-        /** ModelSumShape */
+        /**
+         * ModelSumShape
+         * @description What became of one model's requests of one kind; the times are percentiles.
+         */
         ModelSumShape: {
             deferrals: number;
             failed: {
@@ -1346,7 +1504,10 @@ export interface components {
             ok: boolean;
             providerId: string;
         };
-        /** OutputShape */
+        /**
+         * OutputShape
+         * @description A part of what a job printed, over all its attempts. `next` is the place behind it.
+         */
         OutputShape: {
             ended: boolean;
             id: string;
@@ -1355,7 +1516,10 @@ export interface components {
             pieces: components["schemas"]["PieceShape"][];
             skipped: boolean;
         };
-        /** OverviewAnswer */
+        /**
+         * OverviewAnswer
+         * @description What a page needs, read at one moment.
+         */
         OverviewAnswer: {
             leases: components["schemas"]["LeaseShape"][];
             session: components["schemas"]["SessionShape"];
@@ -1368,22 +1532,28 @@ export interface components {
         };
         /** PauseBody */
         PauseBody: {
+            /** @default null */
             for_s?: number | null;
-            /** @enum {null|string} */
-            kind?: "agents" | "requests" | null;
+            /** @default null */
+            kind?: ("agents" | "requests") | null;
             target: string;
         };
         /** PausedPool */
         PausedPool: {
             kind: string;
             paused: boolean;
-            /** @description RFC 3339, in UTC */
             paused_until: string | null;
             pool: string;
         };
-        /** PieceShape */
+        /**
+         * PieceShape
+         * @description Something that a job printed, or a note of ours. `base64` is what it really was, where that is not UTF-8.
+         */
         PieceShape: {
-            /** @description RFC 3339, in UTC */
+            /**
+             * Format: date-time
+             * @description RFC 3339, in UTC
+             */
             at: string;
             base64: string | null;
             stream: string;
@@ -1396,7 +1566,10 @@ export interface components {
             queued: number;
             rate_limits: number;
         };
-        /** PoolShape */
+        /**
+         * PoolShape
+         * @description A pool (rule O1). A pause without an end has no `paused_until`: hence `paused`.
+         */
         PoolShape: {
             account: string | null;
             auto: boolean;
@@ -1415,7 +1588,6 @@ export interface components {
             on_429: string;
             pause_cause: string | null;
             paused: boolean;
-            /** @description RFC 3339, in UTC */
             paused_until: string | null;
             pool: string;
             queued: number;
@@ -1431,16 +1603,42 @@ export interface components {
             rate_limits: number;
             reductions: number;
         };
-        /** PreviousCap */
+        /**
+         * PreviousCap
+         * @description A cap as it was before: enough to undo.
+         */
         PreviousCap: {
             auto: boolean;
             cap: number | null;
             source: string;
         };
-        /** ProcessShape */
+        /**
+         * ProcessShape
+         * @description A process, by the number that its own host gives it.
+         */
         ProcessShape: {
             host: string;
             pid: number | null;
+        };
+        /** ProjectsAnswer */
+        ProjectsAnswer: {
+            projects: components["schemas"]["ProjectShape"][];
+            seq: number;
+        };
+        /**
+         * ProjectShape
+         * @description A project that has something at the gate. `oldest` is since when its oldest request waits.
+         */
+        ProjectShape: {
+            /** @default null */
+            oldest?: string | null;
+            project: string;
+            /** @default 0 */
+            running?: number;
+            /** @default 0 */
+            slots?: number;
+            /** @default 0 */
+            waiting?: number;
         };
         /** ProvidersAnswer */
         ProvidersAnswer: {
@@ -1459,19 +1657,23 @@ export interface components {
             providerId: string;
             queued: number;
         };
-        /** ReasonShape */
+        /**
+         * ReasonShape
+         * @description Why a request waits or was refused: `code` is for programs, `text` for people.
+         */
         ReasonShape: {
+            /** @default null */
             budget?: string | null;
             cause: string | null;
             code: string;
             in_flight: number | null;
+            /** @default null */
             left?: number | null;
             limit: number | null;
             model: string | null;
             pool: string | null;
             pools: string[];
             text: string;
-            /** @description RFC 3339, in UTC */
             until: string | null;
         };
         /** ReleaseAnswer */
@@ -1487,41 +1689,47 @@ export interface components {
         ReleaseBody: {
             /** @default false */
             force?: boolean;
-            /** @enum {null|string} */
-            outcome?: "ok" | "rate_limited" | "usage_window" | "quota" | "overloaded" | "auth" | "server_error" | "local_error" | null;
+            /** @default null */
+            outcome?: ("auth" | "local_error" | "ok" | "overloaded" | "quota" | "rate_limited" | "server_error" | "usage_window") | null;
+            /** @default null */
             retry_after_s?: number | null;
+            /** @default null */
             usage?: components["schemas"]["UsageBody"] | null;
         };
         /** RenewAnswer */
         RenewAnswer: {
-            /** @description RFC 3339, in UTC */
             ends_at: string | null;
             lease: string;
             renew_within_s: number;
         };
         /** ReportBody */
         ReportBody: {
-            /** @enum {null|string} */
-            kind?: "agents" | "requests" | null;
+            /** @default null */
+            kind?: ("agents" | "requests") | null;
+            /** @default null */
             lease?: string | null;
+            /** @default null */
             retry_after_s?: number | null;
+            /** @default null */
             target?: string | null;
         };
-        /** ReportShape */
+        /**
+         * ReportShape
+         * @description The pool that a report acted on, or the backoff of a model that nothing caps. `incident`: it was a new one.
+         */
         ReportShape: {
             backoff: components["schemas"]["BackoffShape"] | null;
             cap: number | null;
             incident: boolean;
             kind: string | null;
             limit: number | null;
-            /** @description RFC 3339, in UTC */
             paused_until: string | null;
             pool: string | null;
         };
         /** RestoreBody */
         RestoreBody: {
-            /** @enum {null|string} */
-            kind?: "agents" | "requests" | null;
+            /** @default null */
+            kind?: ("agents" | "requests") | null;
             pool: string;
         };
         /** ResumeAnswer */
@@ -1534,9 +1742,11 @@ export interface components {
             kind: string;
             pool: string;
         };
-        /** Sample */
+        /**
+         * Sample
+         * @description One moment. `grants` and `rate_limits` are counts since the sample before.
+         */
         Sample: {
-            /** @description RFC 3339, in UTC */
             at: string | null;
             grants: number;
             pools: {
@@ -1546,23 +1756,32 @@ export interface components {
             running: number;
             waiting: number;
         };
-        /** SelectAnswer */
+        /**
+         * SelectAnswer
+         * @description The model to use, or why none of them.
+         */
         SelectAnswer: {
             model: string | null;
+            /** @default null */
             unusable?: components["schemas"]["UnusableShape"][] | null;
         };
         /** SelectBody */
         SelectBody: {
+            /** @default [] */
             models?: string[];
+            /** @default null */
             rotate?: string | null;
         };
         /** SelectorBody */
         SelectorBody: {
-            /** @enum {null|string} */
-            kind?: "agents" | "requests" | null;
+            /** @default null */
+            kind?: ("agents" | "requests") | null;
             selector: string;
         };
-        /** SeriesShape */
+        /**
+         * SeriesShape
+         * @description `pools` of a sample is keyed by kind and pool, as "requests umans".
+         */
         SeriesShape: {
             samples: components["schemas"]["Sample"][];
             seq: number;
@@ -1575,17 +1794,29 @@ export interface components {
             loopback: boolean;
             may_change: boolean;
             seq: number;
-            /** @description RFC 3339, in UTC */
+            /**
+             * Format: date-time
+             * @description RFC 3339, in UTC
+             */
             started_at: string;
             version: string;
         };
-        /** SignInAnswer */
+        /**
+         * SignInAnswer
+         * @description `secret` goes into the header `x-fleetgate-session`, beside the cookie that came with this answer.
+         */
         SignInAnswer: {
-            /** @description RFC 3339, in UTC */
+            /**
+             * Format: date-time
+             * @description RFC 3339, in UTC
+             */
             ends_at: string;
             secret: string;
         };
-        /** SignInBody */
+        /**
+         * SignInBody
+         * @description The code of a one-time link.
+         */
         SignInBody: {
             code: string;
         };
@@ -1593,7 +1824,12 @@ export interface components {
         SignOutAnswer: {
             signed_out: boolean;
         };
-        /** SpentShape */
+        /**
+         * SpentShape
+         * @description What was used. `input` are tokens that were not read from a cache; `tokens` are all together.
+         *
+         *     `cost_usd` is null if it is not known. `source`: response, partial, record or estimate.
+         */
         SpentShape: {
             cache_read: number;
             cache_write: number;
@@ -1604,9 +1840,11 @@ export interface components {
             source: string;
             tokens: number;
         };
-        /** StatusShape */
+        /**
+         * StatusShape
+         * @description The answer of `fleetgate status --json` (rule O1).
+         */
         StatusShape: {
-            /** @description RFC 3339, in UTC */
             at: string | null;
             backoffs: components["schemas"]["BackoffShape"][];
             draining: string[];
@@ -1615,16 +1853,21 @@ export interface components {
             seq: number;
             waiting: number;
         };
-        /** StopAnswer */
+        /**
+         * StopAnswer
+         * @description `stopping`: it is told to end; KILL follows 10 s later. Its slot is free when its processes are gone.
+         */
         StopAnswer: {
             job: boolean;
             lease: string;
             stop_by: string | null;
             stopping: boolean;
         };
-        /** SubmittedShape */
+        /**
+         * SubmittedShape
+         * @description A submitted job, as in `fleetgate submit --json` (rule O8).
+         */
         SubmittedShape: {
-            /** @description low and high, in seconds */
             estimate_s: number[] | null;
             id: string;
             new: boolean;
@@ -1634,7 +1877,10 @@ export interface components {
             reason: components["schemas"]["ReasonShape"] | null;
             state: string;
         };
-        /** SumsShape */
+        /**
+         * SumsShape
+         * @description `fleetgate metrics --json`.
+         */
         SumsShape: {
             bypassed: number;
             cancelled: number;
@@ -1643,32 +1889,36 @@ export interface components {
             hours: number;
             models: components["schemas"]["ModelSumShape"][];
             pools: components["schemas"]["PoolSumShape"][];
-            /** @description RFC 3339, in UTC */
             since: string | null;
         };
         /** TargetBody */
         TargetBody: {
-            /** @enum {null|string} */
-            kind?: "agents" | "requests" | null;
+            /** @default null */
+            kind?: ("agents" | "requests") | null;
             target: string;
         };
-        /** TicketsAnswer */
+        /**
+         * TicketsAnswer
+         * @description By expected start; `total` counts those that are not listed too.
+         */
         TicketsAnswer: {
             backoffs: components["schemas"]["BackoffShape"][];
+            matching: number;
             seq: number;
             tickets: components["schemas"]["TicketShape"][];
             total: number;
         };
-        /** TicketShape */
+        /**
+         * TicketShape
+         * @description A waiting request (rule O2).
+         */
         TicketShape: {
             any: boolean;
             /** @default normal */
             class?: string;
             client: string | null;
             command: string | null;
-            /** @description low and high, in seconds */
             estimate_s: number[] | null;
-            /** @description RFC 3339, in UTC */
             expires_at: string | null;
             gone: boolean | null;
             holder: components["schemas"]["ProcessShape"] | null;
@@ -1676,17 +1926,16 @@ export interface components {
             key: string | null;
             kind: string;
             models: string[];
+            /** @default null */
             name?: string | null;
             of: number | null;
             pool: string | null;
             position: number;
             priority: number;
             project: string;
-            /** @description RFC 3339, in UTC */
             queued_at: string | null;
             reason: components["schemas"]["ReasonShape"];
             role: string | null;
-            /** @description RFC 3339, in UTC */
             since: string | null;
             slots: number;
         };
@@ -1695,15 +1944,23 @@ export interface components {
             model: string;
             reason: components["schemas"]["ReasonShape"];
         };
-        /** UpstreamShape */
+        /**
+         * UpstreamShape
+         * @description What the provider itself said, and when.
+         */
         UpstreamShape: {
             asking: components["schemas"]["ProcessShape"] | null;
-            /** @description RFC 3339, in UTC */
             at: string | null;
             error: string | null;
             in_flight: number | null;
         };
-        /** UsageAmounts */
+        /**
+         * UsageAmounts
+         * @description Sums of usage. `cost_usd` is null if no part of it is known; `cost_complete` says whether every part is.
+         *
+         *     `tokens` are input, cache_read, cache_write and output together. `estimated_calls` ended unseen, so what was
+         *     reserved for them counts; the responses of `partial_calls` broke off, and count as far as they came.
+         */
         UsageAmounts: {
             cache_read: number;
             cache_write: number;
@@ -1716,7 +1973,10 @@ export interface components {
             partial_calls: number;
             tokens: number;
         };
-        /** UsageBody */
+        /**
+         * UsageBody
+         * @description What a call or run used, or is expected to use. Without a cost, it is computed from the model's price.
+         */
         UsageBody: {
             /** @default 0 */
             cache_read?: number;
@@ -1724,13 +1984,17 @@ export interface components {
             cache_write?: number;
             /** @default 1 */
             calls?: number;
+            /** @default null */
             cost_usd?: number | null;
             /** @default 0 */
             input?: number;
             /** @default 0 */
             output?: number;
         };
-        /** UsageLine */
+        /**
+         * UsageLine
+         * @description One row, with the dimensions that were asked for. Null: it names none.
+         */
         UsageLine: {
             account?: string | null;
             cache_read: number;
@@ -1753,22 +2017,32 @@ export interface components {
             source?: string | null;
             tokens: number;
         };
-        /** UsageShape */
+        /**
+         * UsageShape
+         * @description `fleetgate usage --json`. `rows_left_out`: how many rows there are beyond the limit; `total` covers them, too.
+         */
         UsageShape: {
             by: string[];
             rows: components["schemas"]["UsageLine"][];
             /** @default 0 */
             rows_left_out?: number;
-            /** @description RFC 3339, in UTC */
+            /**
+             * Format: date-time
+             * @description RFC 3339, in UTC
+             */
             since: string;
             total: components["schemas"]["UsageAmounts"];
-            /** @description RFC 3339, in UTC */
+            /**
+             * Format: date-time
+             * @description RFC 3339, in UTC
+             */
             until: string;
         };
         /** ValueShape */
         ValueShape: {
             name: string;
             source: string;
+            /** @description any JSON value */
             value: unknown;
             variable: string | null;
         };
@@ -1850,7 +2124,7 @@ export interface operations {
             query?: {
                 /** @description clear all of them */
                 all?: boolean;
-                key?: string | null;
+                key?: string;
             };
             header?: never;
             path?: never;
@@ -2040,10 +2314,42 @@ export interface operations {
             };
         };
     };
+    V1BudgetsNameUnsetUnsetBudget: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the name of a budget as `GET /v1/budgets` lists it, URL-encoded */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetUnsetShape"];
+                };
+            };
+            /** @description An error; `reason` is for programs */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorShape"];
+                };
+            };
+        };
+    };
     V1CapacityGetCapacity: {
         parameters: {
             query?: {
-                class?: "interactive" | "normal" | "batch" | null;
+                class?: "batch" | "interactive" | "normal";
                 kind?: "agents" | "requests";
                 /** @description candidates, separated by commas */
                 models?: string;
@@ -2140,7 +2446,7 @@ export interface operations {
     V1CapsRemoveCap: {
         parameters: {
             query: {
-                kind?: "agents" | "requests" | null;
+                kind?: "agents" | "requests";
                 selector: string;
             };
             header?: never;
@@ -2267,7 +2573,7 @@ export interface operations {
     V1CooldownGetCooldown: {
         parameters: {
             query: {
-                kind?: "agents" | "requests" | null;
+                kind?: "agents" | "requests";
                 selector: string;
             };
             header?: never;
@@ -2336,7 +2642,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": components["schemas"]["DrainBody"] | null;
             };
@@ -2366,13 +2672,13 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description resume after this sequence number */
-                since?: number | null;
+                since?: number;
                 /** @description only these types, separated by commas */
                 types?: string;
             };
             header?: {
                 /** @description resume after this one */
-                "Last-Event-ID"?: string | null;
+                "Last-Event-ID"?: string;
             };
             path?: never;
             cookie?: never;
@@ -2382,6 +2688,7 @@ export interface operations {
             /** @description A stream without end */
             200: {
                 headers: {
+                    "cache-control"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -2402,7 +2709,7 @@ export interface operations {
     V1ExplainGetExplanation: {
         parameters: {
             query: {
-                kind?: "agents" | "requests" | null;
+                kind?: "agents" | "requests";
                 /** @description as `/v1/status` lists it */
                 pool: string;
             };
@@ -2468,6 +2775,48 @@ export interface operations {
             };
         };
     };
+    V1HistorySearchSearchHistory: {
+        parameters: {
+            query?: {
+                /** @description `next_before` of the answer before */
+                before?: number;
+                /** @description at most so many */
+                limit?: number;
+                /** @description RFC 3339, or an age such as 2h */
+                since?: string;
+                /** @description words that the sentence, an ID, a command or a name contains */
+                text?: string;
+                /** @description only these types, separated by commas */
+                types?: string;
+                /** @description RFC 3339, or an age such as 2h */
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistorySearchAnswer"];
+                };
+            };
+            /** @description An error; `reason` is for programs */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorShape"];
+                };
+            };
+        };
+    };
     V1HoldersHolders: {
         parameters: {
             query?: never;
@@ -2510,7 +2859,7 @@ export interface operations {
                 offset?: number;
                 project?: string;
                 /** @description only those submitted within so many seconds */
-                since_s?: number | null;
+                since_s?: number;
                 /** @description only in these states, separated by commas */
                 state?: string;
             };
@@ -2683,9 +3032,9 @@ export interface operations {
                 /** @description about so many bytes, and at least one record */
                 limit?: number;
                 /** @description only this stream */
-                stream?: "" | "out" | "err" | "fleetgate";
+                stream?: "" | "err" | "fleetgate" | "out";
                 /** @description begin so many bytes before the end */
-                tail?: number | null;
+                tail?: number;
                 /** @description how long to wait where there is nothing new */
                 wait_s?: number;
             };
@@ -2901,7 +3250,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": components["schemas"]["ReleaseBody"] | null;
             };
@@ -2996,7 +3345,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": components["schemas"]["LinkBody"] | null;
             };
@@ -3105,6 +3454,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PauseAnswer"];
+                };
+            };
+            /** @description An error; `reason` is for programs */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorShape"];
+                };
+            };
+        };
+    };
+    V1ProjectsProjects: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectsAnswer"];
                 };
             };
             /** @description An error; `reason` is for programs */
@@ -3358,7 +3736,6 @@ export interface operations {
             /** @description Request fulfilled, document follows */
             200: {
                 headers: {
-                    /** @description the session's cookie */
                     "set-cookie"?: string;
                     [name: string]: unknown;
                 };
@@ -3389,7 +3766,6 @@ export interface operations {
             /** @description Request fulfilled, document follows */
             200: {
                 headers: {
-                    /** @description the session's cookie */
                     "set-cookie"?: string;
                     [name: string]: unknown;
                 };
@@ -3440,10 +3816,16 @@ export interface operations {
     V1TicketsTickets: {
         parameters: {
             query?: {
+                kind?: "agents" | "requests";
                 /** @description at most so many */
                 limit?: number;
                 /** @description leave out so many at the beginning */
                 offset?: number;
+                /** @description only those that this pool blocks */
+                pool?: string;
+                project?: string;
+                /** @description words that a request must have, in any of its fields */
+                text?: string;
             };
             header?: never;
             path?: never;
@@ -3542,7 +3924,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": components["schemas"]["BumpBody"] | null;
             };

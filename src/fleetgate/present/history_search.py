@@ -14,6 +14,7 @@ from fleetgate.core.events import Event
 from fleetgate.log.protocol import Log
 from fleetgate.present.event_text import event_json, sentence
 from fleetgate.present.log_time import Json, LogTimes
+from fleetgate.present.request_text import label
 
 SPELL = 2_000
 MOST_SEARCHED = 20_000
@@ -76,10 +77,9 @@ class HistorySearch(NamedTuple):
             return None
         text = sentence(event, at)
         if self.words:
-            ident = getattr(event, "id", "") or getattr(getattr(event, "ticket", None), "id", "")
             ticket = getattr(event, "ticket", None)
-            names = (ticket.spec.project, ticket.command, *ticket.spec.models) if ticket is not None else ()
-            inside = "\n".join((text, ident, *names)).lower()
+            names = (ticket.id, ticket.spec.project, label(ticket), *ticket.spec.models) if ticket is not None else ()
+            inside = "\n".join((text, getattr(event, "id", ""), *names)).lower()
             if not all(word in inside for word in self.words):
                 return None
         return {**event_json(seq, at, event, moments), "text": text}

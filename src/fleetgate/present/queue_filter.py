@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from fleetgate.core.queue.positions import QueueView, TicketView
 from fleetgate.gate.liveness import process_identity
+from fleetgate.present.request_text import label
 
 
 class QueueFilter(NamedTuple):
@@ -39,7 +40,7 @@ def _has_words(view: TicketView, words: list[str]) -> bool:
     spec, pid = ticket.spec, process_identity.pid_of(ticket.holder)
     fields = (
         ticket.id,
-        ticket.command,
+        label(ticket),
         *spec.models,
         spec.project,
         reason.code,

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-
-
 from msgspec import Meta, Struct
 
 from fleetgate.api.history_reader import unhurried
-from fleetgate.api.routes.read import Types, event_types
 from fleetgate.api.router.route import get
+from fleetgate.api.routes.read import Types, event_types
 from fleetgate.api.service import Service
 from fleetgate.present.event_text import TYPES
 from fleetgate.present.history_search import HistorySearch
 from fleetgate.present.wall_time import parse_since_ms
 
-Words = Annotated[
-    str, Meta(max_length=300, description="words that the sentence, an ID, a command or a name contains")
-]
+Words = Annotated[str, Meta(max_length=300, description="words that the sentence, an ID, a command or a name contains")]
 Moment = Annotated[str, Meta(max_length=40, description="RFC 3339, or an age such as 2h")]
 Before = Annotated[int | None, Meta(ge=1, le=2**53, description="`next_before` of the answer before")]
 Events = Annotated[int, Meta(ge=1, le=1_000, description="at most so many")]

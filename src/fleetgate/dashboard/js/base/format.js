@@ -52,6 +52,9 @@ export function estimate(range) {
   return low < 1 ? `within ${to}` : same ? `in ${a}–${to}` : `in ${from} – ${to}`;
 }
 
+/** What a person calls a request: its name and its command, or its ID. */
+export const titleOf = ({ name, command, id }) => [name, command].filter(Boolean).join(": ") || id;
+
 /** `host:pid`, the client's name, or that it is a job. */
 export function who(holder, client, pid = null) {
   if (client) return client;

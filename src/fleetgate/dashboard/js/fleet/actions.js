@@ -1,13 +1,12 @@
 // The actions on tickets, leases and backoffs. Each reports what it did, and offers to undo it where that is possible.
 import { now } from "../base/clock.js";
 import { confirm } from "../base/dialogs.js";
-import { duration, place, some, who, words } from "../base/format.js";
+import { duration, place, some, titleOf, who, words } from "../base/format.js";
 import { say } from "../base/toasts.js";
 import { attempt, started } from "../frame/attempt.js";
 import { send } from "../state/api.js";
 
-const named = (item) => item.command || item.id;
-const short = (item) => (named(item).length > 60 ? `${named(item).slice(0, 58)}…` : named(item));
+const short = (item) => (titleOf(item).length > 60 ? `${titleOf(item).slice(0, 58)}…` : titleOf(item));
 
 // The queue.
 
@@ -15,7 +14,7 @@ export async function cancel(ticket) {
   const sure = await confirm({
     title: "Cancel this ticket?",
     text: `${who(ticket.holder, ticket.client)} is waiting at position ${place(ticket)}. It leaves the queue and loses its place.`,
-    detail: named(ticket),
+    detail: titleOf(ticket),
     yes: "Cancel the ticket",
     no: "Keep it",
   });
@@ -49,14 +48,11 @@ export function setPriority(ticket, priority, undoable = true) {
 
 // Leases.
 
-/** Whether there is a process to stop: calls and clients of HTTP have none that the gate knows. */
-export const canStop = (lease) => lease.kind === "agents" && !lease.client && !lease.gone;
-
 export async function stop(lease) {
   const sure = await confirm({
     title: "Stop this agent?",
     text: `${who(lease.holder, lease.client, lease.child_pid)} and all that it started are asked to stop, and killed after 10 seconds. Its ${some(lease.slots, "slot")} ${lease.slots === 1 ? "is" : "are"} free when they are gone.`,
-    detail: named(lease),
+    detail: titleOf(lease),
     yes: "Stop the agent",
   });
   if (!sure) return;
@@ -70,7 +66,7 @@ export async function release(lease) {
   const sure = await confirm({
     title: "Free this slot?",
     text: `${who(lease.holder, lease.client, lease.child_pid)} keeps running, but another agent can get its ${some(lease.slots, "slot")} at once, so more may run than the limit allows.`,
-    detail: named(lease),
+    detail: titleOf(lease),
     yes: "Free the slot",
   });
   if (!sure) return;

@@ -2,7 +2,7 @@
 import { momentNode } from "../base/clock.js";
 import { dialog, facts } from "../base/dialogs.js";
 import { h } from "../base/dom.js";
-import { duration, some, who } from "../base/format.js";
+import { duration, some, titleOf, who } from "../base/format.js";
 import { spentText } from "../base/money.js";
 import { itemAddress, nameInAddress } from "../frame/pages.js";
 import { mayChange } from "../state/store.js";
@@ -12,7 +12,7 @@ import { eventsLink, poolLinks, projectLink } from "./ticket_details.js";
 export async function showLease(lease) {
   const leaveAddress = nameInAddress(itemAddress("leases", lease.id));
   const act = await dialog({
-    title: lease.command || lease.id,
+    title: titleOf(lease),
     kicker: `Lease ${lease.id}`,
     wide: true,
     body: (close) => [
@@ -31,6 +31,8 @@ export async function showLease(lease) {
         ["Slot freed in", momentNode(lease.ends_at, "left")],
         ["Renewal due in", momentNode(lease.renew_by, "left")],
         ["Job", lease.job ? h("a", { href: itemAddress("jobs", lease.id), text: "Details and output" }) : null],
+        ["Stopped by", lease.stop_by],
+        ["Cannot be stopped", lease.cannot_stop],
         ["Events", eventsLink(lease.id)],
       ]),
       leaseActions(lease, close),
@@ -44,5 +46,5 @@ function leaseActions(lease, close) {
   if (!mayChange()) return h("span", { hidden: true });
   const button = (words, tone, act) => h("button", { type: "button", class: `button ${tone}`, text: words, on: { click: () => close(() => act(lease)) } });
   return h("div", { class: "dialog-foot" }, button("Free the slot…", "", actions.release),
-    actions.canStop(lease) ? button("Stop…", "danger", actions.stop) : null);
+    lease.can_stop && !lease.stop_by ? button("Stop…", "danger", actions.stop) : null);
 }

@@ -1,7 +1,7 @@
 // The table of leases: running agents and calls. It shows one page at a time.
 import { setTime, timeNode } from "../base/clock.js";
 import { attr, h, reconcile, show, text } from "../base/dom.js";
-import { duration, some, who } from "../base/format.js";
+import { duration, some, titleOf, who } from "../base/format.js";
 import { icon } from "../base/icons.js";
 import { spentText } from "../base/money.js";
 import { makePager } from "../base/pager.js";
@@ -68,9 +68,9 @@ function make() {
 function change(node, lease) {
   node.lease = lease;
   const p = node.parts;
-  const name = lease.command || lease.id;
+  const name = titleOf(lease);
   text(p.command, name);
-  attr(p.command, "title", lease.command);
+  attr(p.command, "title", name);
   text(p.model, lease.model ?? "no model");
   text(p.who, who(lease.lives_with ?? lease.holder, lease.client, lease.child_pid));
   drawProject(p.project, lease.project);
@@ -84,18 +84,19 @@ function change(node, lease) {
   attr(p.cost.parentElement, "title", spent?.all);
   setTime(p.age, lease.granted_at);
   text(p.waited, lease.waited_s >= 1 ? `waited ${duration(lease.waited_s * 1000)}` : "");
-  const stoppable = actions.canStop(lease);
-  show(p.stop, mayChange() && stoppable);
-  show(p.release, mayChange() && !stoppable); // of a process that can be stopped, only its details offer it
+  show(p.stop, mayChange() && lease.can_stop && !lease.stop_by);
+  show(p.release, mayChange() && !lease.can_stop); // of a process that can be stopped, only its details offer it
+  attr(p.release, "title", lease.cannot_stop ? `Free the slot. It cannot be stopped: ${lease.cannot_stop}` : "Free the slot");
   attr(p.stop, "aria-label", `Stop: ${name}`);
   attr(p.release, "aria-label", `Free the slot: ${name}`);
   attr(node, "data-state", lease.gone ? "gone" : null);
 }
 
-function extras({ slots, claimed, gone, kind }) {
+function extras({ slots, claimed, gone, kind, stop_by: stoppedBy }) {
   const parts = kind === "agents" ? [] : [kind];
   if (slots > 1) parts.push(some(slots, "slot"));
   if (!claimed) parts.push("granted, not started yet");
+  if (stoppedBy) parts.push("stopping");
   if (gone) parts.push("process is gone");
   return parts.join(" · ");
 }

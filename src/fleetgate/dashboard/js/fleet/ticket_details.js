@@ -2,7 +2,7 @@
 import { momentNode } from "../base/clock.js";
 import { dialog, facts, field } from "../base/dialogs.js";
 import { h } from "../base/dom.js";
-import { estimate, place, reasonName, some, who } from "../base/format.js";
+import { estimate, place, reasonName, some, titleOf, who } from "../base/format.js";
 import { amountOf } from "../base/money.js";
 import { eventsAddress, itemAddress, nameInAddress, poolAddress, projectAddress } from "../frame/pages.js";
 import { mayChange, store } from "../state/store.js";
@@ -12,7 +12,7 @@ export async function showTicket(ticket) {
   const { reason } = ticket;
   const leaveAddress = nameInAddress(itemAddress("tickets", ticket.id));
   const act = await dialog({
-    title: ticket.command || ticket.id,
+    title: titleOf(ticket),
     kicker: `Ticket ${ticket.id}, position ${place(ticket)}`,
     wide: true,
     body: (close) => [

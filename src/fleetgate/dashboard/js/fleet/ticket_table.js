@@ -1,7 +1,7 @@
 // The table of waiting tickets: position, command, reason and age.
 import { setTime, timeNode } from "../base/clock.js";
 import { attr, h, reconcile, show, text } from "../base/dom.js";
-import { count, estimate, place, reasonName, who } from "../base/format.js";
+import { count, estimate, place, reasonName, titleOf, who } from "../base/format.js";
 import { icon } from "../base/icons.js";
 import { keepOneStop } from "../base/roving.js";
 import { makeRow, makeTable } from "../base/table.js";
@@ -63,8 +63,9 @@ function change(node, ticket) {
   text(p.of, ticket.of ? `of ${count(ticket.of)}` : "");
   text(p.where, ticket.of && ticket.pool ? `for ${shortPool(ticket.pool)}` : "");
   attr(p.pos.parentElement, "title", place(ticket));
-  text(p.command, ticket.command || ticket.id);
-  attr(p.command, "title", ticket.command);
+  const name = titleOf(ticket);
+  text(p.command, name);
+  attr(p.command, "title", name);
   text(p.models, ticket.models.join(", ") || "no model");
   attr(p.models, "title", ticket.models.join(", "));
   text(p.who, who(ticket.holder, ticket.client));
@@ -80,7 +81,6 @@ function change(node, ticket) {
   text(p.estimate, estimate(ticket.estimate_s) ?? "");
   show(p.bump, mayChange());
   show(p.cancel, mayChange());
-  const name = ticket.command || ticket.id;
   attr(p.bump, "aria-label", `Move to the front: ${name}`);
   attr(p.cancel, "aria-label", `Cancel: ${name}`);
 }
