@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from tests.dashboard.browser import NAMES, find_chromium, launched
 from tests.dashboard.service import Server
@@ -19,10 +19,30 @@ AXE = "4.14.0"
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 READY = "html[data-phase=ready] #live[data-tone=live]"
+SCREEN: ViewportSize = {"width": 1440, "height": 900}
+# As if it had just been opened: nothing is searched, chosen or open, and the state is read again.
+AS_NEW = """() => {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  for (const button of document.querySelectorAll("#toasts .toast .icon-button")) button.click();
+  document.adoptedStyleSheets = [];
+  document.activeElement?.blur();
+  location.hash = "#/";
+  const put = (node, value, event) => {
+    if (node.value === value) return;
+    node.value = value;
+    node.dispatchEvent(new Event(event));
+  };
+  for (const id of ["search", "pool-search"]) put(document.getElementById(id), "", "input");
+  for (const id of ["queue-pool", "chart-pool"]) put(document.getElementById(id), "", "change");
+  document.querySelector("#job-states button[aria-pressed=false]:first-child")?.click();
+  scrollTo(0, 0);
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 
 
 _open = ExitStack()
 _browsers: list[Browser] = []
+_pages: list[Page] = []  # the one that tests share; none after a test that failed
 
 
 @pytest.fixture
@@ -36,9 +56,18 @@ def browser() -> Browser:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[pytest.TestReport]:
+    report: pytest.TestReport = yield  # type: ignore[misc]
+    if report.failed and _pages:
+        _pages.pop().context.close()
+    return report  # type: ignore[return-value]
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     yield
     if nextitem is None or nextitem.path.parent != item.path.parent:
+        _pages.clear()
         _browsers.clear()
         _open.close()
 
@@ -59,10 +88,16 @@ def server(one_server: Server) -> Server:
     return one_server
 
 
+def new_context(browser: Browser) -> BrowserContext:
+    context = browser.new_context(viewport=SCREEN, reduced_motion="reduce")
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(PATIENCE_MS)
+    """A browser without a session, for tests that need one of their own."""
+    context = new_context(browser)
     try:
         yield context
     finally:
@@ -70,17 +105,34 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def open_page(context: BrowserContext, server: Server) -> Callable[[], Page]:
-    """Sign in and wait until the page is live. What the page complains about fails the test."""
+def open_page(browser: Browser, server: Server) -> Callable[[], Page]:
+    """A page that is signed in and shows the state of now. Tests share it: to load it takes most of a test's time."""
 
     def opened() -> Page:
-        page = context.new_page()
-        page.on("pageerror", lambda error: pytest.fail(f"the page threw: {error}"))
-        page.goto(server.link())
-        page.wait_for_selector(READY)
+        if not _pages:
+            _pages.append(_load(browser, server))
+        page = _pages[0]
+        if not page.url.startswith(server.url) or not page.locator(READY).count():
+            page.goto(server.link())
+            page.wait_for_selector(READY)
+        page.unroute_all()
+        page.set_viewport_size(SCREEN)
+        page.emulate_media(color_scheme="light")
+        page.evaluate(AS_NEW)
+        seq = server.gate.read().seq
+        page.wait_for_function("seq => Number(document.documentElement.dataset.seq) >= seq", arg=seq)
         return page
 
     return opened
+
+
+def _load(browser: Browser, server: Server) -> Page:
+    """What the page complains about fails the test."""
+    page = new_context(browser).new_page()
+    page.on("pageerror", lambda error: pytest.fail(f"the page threw: {error}"))
+    page.goto(server.link())
+    page.wait_for_selector(READY)
+    return page
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,7 @@ def test_D1_axe_finds_nothing_serious(server: Server, open_page: Opened, axe: st
     fleet.trouble(server)
     page = open_page()
     page.emulate_media(color_scheme=scheme)
-    expect(page.locator(".banner.warn")).to_be_visible()
+    expect(page.locator(".trouble.warn").first).to_be_visible()
     assert violations(page, axe) == []
     page.locator("#queue-list .command").first.click()
     assert violations(page, axe) == []
@@ -145,6 +145,7 @@ FONTS = {
     "spaced": "* { letter-spacing: 0.12em !important; word-spacing: 0.16em !important; }",
     "large": "html { font-size: 150%; }",
     "larger": "html { font-size: 200%; }",
+    "very wide": "* { letter-spacing: 0.5em !important; }",
 }
 USE_STYLE = """style => {
   const sheet = new CSSStyleSheet();

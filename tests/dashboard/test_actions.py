@@ -121,10 +121,10 @@ def test_D1_pause_and_resume_say_what_they_did(server: Server, open_page: Opened
     wait_until("paused again", lambda: server.pool("umans")["paused"])
 
 
-def test_D1_the_banner_comes_with_a_reduction_and_goes_with_restore(server: Server, open_page: Opened) -> None:
+def test_D1_a_reduction_needs_attention_until_it_is_restored(server: Server, open_page: Opened) -> None:
     server.caps(umans=4)
     page = open_page()
-    banner = page.locator(".banner.warn")
+    banner = page.locator(".trouble.warn", has_text="was reduced")
     expect(banner).to_have_count(0)
     server.http("POST", "/v1/report", target="umans", kind="requests", retry_after_s=1)
     expect(banner).to_contain_text("umans (requests) was reduced to 3 after a rate limit. Its cap is 4")
@@ -167,17 +167,16 @@ def test_D1_a_refusal_is_said_in_the_services_own_words(server: Server, open_pag
     expect(page.locator("#say-now")).to_contain_text("Not done")
 
 
-def test_D1_H5_without_the_token_the_page_only_looks(server: Server, context: object, open_page: Opened) -> None:
+def test_D1_H5_without_the_token_the_page_only_looks(
+    server: Server, context: BrowserContext, open_page: Opened
+) -> None:
     server.caps(umans=1)
     server.ask("umans/coder", "agent {number}", 2)
     signed_in = open_page()
-    reader = signed_in.context.browser.new_page()  # type: ignore[union-attr]
-    try:
-        reader.goto(server.url)
-        expect(reader.locator(".banner.info")).to_contain_text("fleetgate open")
-        expect(reader.locator("#queue-list tbody tr")).to_have_count(1)
-        expect(reader.locator("#queue-list tbody td.do button:visible")).to_have_count(0)
-        expect(reader.locator(".pool-actions button:visible")).to_have_count(0)
-        expect(signed_in.locator("#queue-list tbody td.do button:visible")).to_have_count(2)
-    finally:
-        reader.close()
+    reader = context.new_page()
+    reader.goto(server.url)
+    expect(reader.locator(".banner.info")).to_contain_text("fleetgate open")
+    expect(reader.locator("#queue-list tbody tr")).to_have_count(1)
+    expect(reader.locator("#queue-list tbody td.do button:visible")).to_have_count(0)
+    expect(reader.locator(".pool-actions button:visible")).to_have_count(0)
+    expect(signed_in.locator("#queue-list tbody td.do button:visible")).to_have_count(2)

@@ -46,8 +46,8 @@ def test_V7_budgets_are_shown_as_the_service_has_them_and_trouble_comes_first(
     row = page.locator("#queue-list tbody tr", has_text="waits for money")
     expect(row).to_contain_text("budget")
     expect(row).to_contain_text(f"{WEB} has")
-    expect(page.locator(".banner", has_text=WEB)).to_contain_text("is used up: 1 request waiting. It resets in")
-    page.locator(".banner", has_text=WEB).get_by_role("button", name="Budgets").click()
+    expect(page.locator(".trouble", has_text=WEB)).to_contain_text("is used up: 1 request waiting. It resets in")
+    page.locator(".trouble", has_text=WEB).get_by_role("link", name=WEB).click()
 
     cards = page.locator(".budget")
     expect(cards.nth(0)).to_contain_text("project:web")

@@ -47,7 +47,7 @@ def test_D1_a_job_appears_waits_with_its_reason_runs_and_ends_while_one_looks(
     ident = jobs.submit(server, "sh", "-c", f"until test -e {tmp_path}/go; do sleep 0.05; done", name="nightly")
     row = _row(page, "nightly")
     expect(row).to_contain_text("queued")
-    expect(row).to_contain_text("#1")
+    expect(row).to_contain_text("1 of 1")
     expect(row).to_contain_text("no worker")
     with jobs.worker(server):
         expect(row).to_contain_text("running")
@@ -96,11 +96,11 @@ def test_D1_a_job_that_runs_is_ended_after_a_question_and_run_anew(server: Serve
     with jobs.worker(server):
         wait_until("it is running", lambda: _state(server, ident) == "running")
         expect(row).not_to_contain_text("queued")
-        page.get_by_role("button", name="Cancel the job: endless").click()
+        page.get_by_role("button", name="Stop the job: endless").click()
         page.get_by_role("button", name="Keep it").click()
         assert _state(server, ident) == "running"
-        page.get_by_role("button", name="Cancel the job: endless").click()
-        page.get_by_role("button", name="Stop the job").click()
+        page.get_by_role("button", name="Stop the job: endless").click()
+        page.get_by_role("button", name="Stop the job", exact=True).click()
         expect(page.locator("#toasts")).to_contain_text(re.compile("(Stopping|Cancelled): endless"))
         expect(row).to_contain_text("cancelled")
     assert "HTTP client" in job_store.view(server.gate, ident).job.why

@@ -57,12 +57,12 @@ def test_U4_sums_are_those_of_the_service_and_a_row_opens_its_runs(server: Serve
     expect(page).to_have_url(re.compile(r"of=drilled$"))
     expect(_row(page, run)).to_contain_text("$0.25")
     expect(_row(page, run)).to_contain_text(OPUS)
-    expect(page.locator(".usage-figures")).to_contain_text("$0.25")
+    expect(page.locator("#usage-page .usage-figures")).to_contain_text("$0.25")
 
     # It is live, and the browser's Back leads to the table again.
     other = spending.run_ended(server, OPUS, "drilled", cost=500_000)
     expect(_row(page, other)).to_contain_text("$0.50")
-    expect(page.locator(".usage-figures")).to_contain_text("$0.75")
+    expect(page.locator("#usage-page .usage-figures")).to_contain_text("$0.75")
     page.go_back()
     expect(page.locator(".usage-trail")).to_be_hidden()
     expect(_row(page, "drilled").locator("td.cost")).to_contain_text("$0.75")

@@ -49,6 +49,7 @@ function retryIn({ state, retryAt }) {
 export function drawPlace() {
   const { session, connection, phase } = store;
   text(byId("place"), session?.host ?? "");
+  attr(document.documentElement, "data-seq", session?.seq); // up to which event the page is current
   const [tone, words] =
     phase === "error" ? ["bad", "Error"]
     : phase === "loading" ? ["waiting", "Loading"]

@@ -67,7 +67,7 @@ function ofPool(pool) {
     const until = pool.paused_until ? ` for another ${duration(Date.parse(pool.paused_until) - now() + 999)}` : " until a person resumes it";
     found.push({
       ...same, key: `${same.key} paused`, tone: "warn", text: `${why}${until}${pool.queued ? `: ${some(pool.queued, "request")} waiting` : ""}.`,
-      button: "Resume", label: `End the pause of ${pool.pool} (${pool.kind})`, act: () => resume(pool),
+      button: "Resume", label: `Resume ${pool.pool} (${pool.kind}) now`, act: () => resume(pool),
     });
   }
   if (over && !pool.auto_reduced) found.push({ ...same, key: `${same.key} over`, tone: "warn", text: `has ${over} more in use than its limit of ${pool.limit}. No new agents start until there is room.` });
