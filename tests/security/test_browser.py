@@ -140,7 +140,7 @@ def open_signed_in(context: BrowserContext, server: Server) -> Page:
 def may_change(page: Page) -> bool:
     """What the service says to this tab: by its own secret, as the page sends it."""
     script = """async () => {
-      const { sessionHeaders } = await import("/assets/js/session.js");
+      const { sessionHeaders } = await import("/assets/js/state/session.js");
       return (await (await fetch("/v1/session", { headers: sessionHeaders() })).json()).may_change;
     }"""
     return bool(page.evaluate(script))
