@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -56,11 +56,11 @@ def browser() -> Browser:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[pytest.TestReport]:
-    report: pytest.TestReport = yield  # type: ignore[misc]
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
     if report.failed and _pages:
         _pages.pop().context.close()
-    return report  # type: ignore[return-value]
+    return report
 
 
 @pytest.hookimpl(wrapper=True)
