@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from fleetgate.present import history_search
-from fleetgate.present.history_search import HistorySearch
+from fleetgate.present.search import history_search
+from fleetgate.present.search.history_search import HistorySearch
 from tests.api.served import Served
 
 

@@ -11,7 +11,7 @@ from fleetgate.api.router.route import get
 from fleetgate.api.routes.read import Types, event_types
 from fleetgate.api.service import Service
 from fleetgate.present.event_text import TYPES
-from fleetgate.present.history_search import HistorySearch
+from fleetgate.present.search.history_search import HistorySearch
 from fleetgate.present.wall_time import parse_since_ms
 
 Words = Annotated[str, Meta(max_length=300, description="words that the sentence, an ID, a command or a name contains")]

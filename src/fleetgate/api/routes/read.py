@@ -55,9 +55,9 @@ from fleetgate.present.limit_explanation import ExplanationShape, explained
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.model_choice import first_usable, unusable
 from fleetgate.present.name_lookup import check_selector, find_id, kind_for
-from fleetgate.present.queue_filter import QueueFilter
 from fleetgate.present.request_text import label
 from fleetgate.present.run_statistics import SumsShape, sum_up, sums_json
+from fleetgate.present.search.queue_filter import QueueFilter
 
 Limit = Annotated[int, Meta(ge=0, le=10_000, description="at most so many")]
 Offset = Annotated[int, Meta(ge=0, le=1_000_000, description="leave out so many at the beginning")]

@@ -1,0 +1,1 @@
+"""Searches in the queue and in the history."""
