@@ -15,8 +15,9 @@ from fleetgate.cli.shims.shim_folder import ShimFolder
 from fleetgate.cli.shims.startup_files import SHELLS, Block, path_block, quoted, startup_files
 from fleetgate.config.errors import ConfigError
 from fleetgate.config.file import load
-from fleetgate.config.paths import config_path, data_folder
+from fleetgate.config.paths import config_path, data_folder, store_url
 from fleetgate.core.errors import BadRequest
+from fleetgate.log.store_url import POSTGRES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def _plan_config(plan: SetupPlan, found: Survey, choice: Choice) -> None:
     path = config_path()
     if not os.path.lexists(path):
         plan.steps.append(NewFile(path=path, text=config_text(found, choice.host)))
+        if store_url().startswith(POSTGRES):
+            plan.notes.append("many machines share this store: `fleetgate config apply` applies the caps of your file")
         return
     try:
         loaded = load(path)

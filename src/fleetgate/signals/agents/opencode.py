@@ -131,7 +131,10 @@ class OpenCode(Agent):
     )
 
     def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
-        """By its config: what is nearest to the command wins, and in it the model of the agent that `--agent` names."""
+        """By its config: what is nearest to the command wins, and in it the model of the agent that `--agent` names.
+
+        Then by what was used last.
+        """
         texts = [environ.get("OPENCODE_CONFIG_CONTENT", "")]
         paths = [f"{place}/{name}" for place in folders_up(folder) for name in _CONFIGS]
         if environ.get("OPENCODE_CONFIG"):
@@ -145,7 +148,7 @@ class OpenCode(Agent):
             for config in configs:
                 if found := looked_up(config, *keys):
                     return found
-        return None
+        return _last_used(environ.get("XDG_STATE_HOME") or (f"{home}/.local/state" if home else ""))
 
     def model_place(self, args: Sequence[str]) -> int | None:
         """Of `run` after the word; before any option of the call without a subcommand."""
@@ -227,6 +230,14 @@ class OpenCode(Agent):
             return None
         start, colon, message = end.err[-1].partition("Error: ")
         return self.by_rules(_RULES, message, context) if colon and not start else None
+
+
+def _last_used(state: str) -> str | None:
+    """The model that heads its list of recent ones."""
+    recent = as_object(read_text(f"{state}/opencode/model.json")).get("recent") if state else None
+    first = recent[0] if isinstance(recent, list) and recent else None
+    provider, model = looked_up(first, "providerID"), looked_up(first, "modelID")
+    return f"{provider}/{model}" if provider and model else None
 
 
 def _session(line: bytes) -> str:
