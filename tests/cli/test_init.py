@@ -90,8 +90,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_it_finds_agents_logins_and_keys_without_showing_a_secret(home: Home, monkeypatch: pytest.MonkeyPatch):
-    for name in (".claude/.credentials.json", ".claude-work/.credentials.json", ".local/share/opencode/auth.json"):
-        path = home.folder / name
+    places = (".claude/.credentials.json", ".claude-work/.credentials.json", ".local/share/opencode/auth.json")
+    for path in map(home.folder.joinpath, places):
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"key": SECRET}))
         path.chmod(0)
@@ -107,7 +107,9 @@ def test_it_finds_agents_logins_and_keys_without_showing_a_secret(home: Home, mo
     assert found["accounts"][0]["name"] == "anthropic@work"
     assert found["cores"] >= 1
     assert home("--yes").code == 0
-    assert not [name for name, (_, content) in home.files().items() if SECRET.encode() in content and "rc" in name]
+    for path in map(home.folder.joinpath, places):
+        path.chmod(0o600)
+    assert {name for name, (_, content) in home.files().items() if SECRET.encode() in content} == {*places}
     assert SECRET not in home.config.read_text()
     assert "anthropic@work" in (load(str(home.config)) or pytest.fail("no config")).settings.providers
 
