@@ -28,10 +28,11 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.budgets.calendar import Zone
 from fleetgate.core.engine import Engine
-from fleetgate.core.entities import BudgetRule, Lease, Reason, Rule, Spec, Ticket
+from fleetgate.core.entities import BudgetRule, Lease, PlanRule, Reason, Rule, Spec, Ticket
 from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.plans.reading import PlanReading
 from fleetgate.core.pools.backoff import Backoff
-from fleetgate.core.state.snapshot_format import FORMAT, BudgetRecord, PoolRecord, Snapshot
+from fleetgate.core.state.snapshot_format import FORMAT, BudgetRecord, PlanRecord, PoolRecord, Snapshot
 from fleetgate.core.state.state import State
 from fleetgate.core.usage import RESPONSE, Reading, Size, Usage
 from fleetgate.core.views.budget_views import budget_views
@@ -472,6 +473,32 @@ def build_stops(folder: Path) -> None:
     _write(stop_log(), folder / "events-stops.jsonl", folder / "snapshot-1-stops.json")
 
 
+def plan_log() -> list[tuple[int, list[ev.Event]]]:
+    """A log about plan windows and classes, as the engine that decided it wrote it."""
+    engine, log = Engine(me=ALICE), []
+
+    def do(after_ms: int, command: cmd.Command) -> None:
+        at = T0 + after_ms
+        events = engine.handle(cmd.Tick(), at) + engine.handle(command, at)
+        log.append((at, events))
+
+    hour = 3_600_000
+    plan = PlanRule("anthropic", 1_500, False, 20 * 60_000, hour // 2)
+    do(0, cmd.LoadFile("config.toml", "d1", 1, (Rule("agents", "host", cap=9),), plans=(plan, PlanRule("openai"))))
+    week = PlanReading("7d_opus", 4_000, 24 * hour, 7 * 24 * hour, "claude-opus-*")
+    do(hour, cmd.ObservePlan("anthropic", (PlanReading("5h", 6_300, 4 * hour, 5 * hour), week)))
+    do(hour + 60_000, cmd.ObservePlan("anthropic", (PlanReading("5h", 9_000, 4 * hour - 60_000, 5 * hour),)))
+    do(hour + 120_000, cmd.Acquire("batch", Spec((SONNET,), host="h1", work_class="batch"), BOB))
+    do(hour + 180_000, cmd.Acquire("person", Spec((SONNET,), host="h1", work_class="interactive"), BOB))
+    do(hour + 240_000, cmd.ObservePlan("openai", (PlanReading("5h", 2_000, 4 * hour, 5 * hour),)))
+    return log
+
+
+def build_plans(folder: Path) -> None:
+    """Write the files about plan windows and classes."""
+    _write(plan_log(), folder / "events-plans.jsonl", folder / "snapshot-1-plans.json")
+
+
 def read_log(path: Path) -> list[tuple[int, list[ev.Event]]]:
     """A log's lines, by the decoder that the stores use."""
     lines = path.read_bytes().splitlines()
@@ -574,10 +601,18 @@ def test_a_snapshot_with_a_backoff_of_refused_calls_restores_to_what_it_meant() 
     assert (backoff.key, backoff.times, backoff.ends_at) == ("groq/fast", 3, T0 + 64_000)
 
 
-def test_a_snapshot_with_classes_restores_to_what_it_meant() -> None:
-    state = loaded((HERE / "snapshot-1-classes.json").read_bytes())
-    classes = {ident: lease.ticket.spec.work_class for ident, lease in state.leases.items()}
-    assert classes == {"run": "interactive", "job": "batch", "call": "normal"}
+def test_a_log_about_plan_windows_and_classes_means_what_it_meant() -> None:
+    state = replayed(read_log(HERE / "events-plans.jsonl"))
+    check_invariants(state)
+    windows = {key: (each.used_then, each.resets_at - T0, each.warned) for key, each in state.plans.windows.items()}
+    assert windows == {
+        "plan anthropic 5h": (9_000, 18_000_000, True),
+        "plan anthropic 7d_opus": (4_000, 90_000_000, False),
+        "plan openai 5h": (2_000, 18_240_000, True),
+    }
+    assert {ident: ticket.spec.work_class for ident, ticket in state.tickets.items()} == {"batch": "batch"}
+    assert {ident: lease.ticket.spec.work_class for ident, lease in state.leases.items()} == {"person": "interactive"}
+    assert loaded((HERE / "snapshot-1-plans.json").read_bytes()).export() == state.export()
 
 
 def test_a_log_about_usage_and_budgets_means_what_it_meant() -> None:
@@ -627,7 +662,21 @@ def test_the_files_have_every_field_of_every_record() -> None:
     for path in [*HERE.glob("snapshot-*.json"), *HERE.glob("events-*.jsonl")]:
         for line in path.read_bytes().splitlines() if path.suffix == ".jsonl" else [path.read_bytes()]:
             _note(msgspec.json.decode(line), seen)
-    for kind in (Ticket, Spec, Lease, Rule, Reason, Backoff, PoolRecord, BudgetRule, BudgetRecord, Usage, Snapshot):
+    for kind in (
+        Ticket,
+        Spec,
+        Lease,
+        Rule,
+        Reason,
+        Backoff,
+        PoolRecord,
+        BudgetRule,
+        BudgetRecord,
+        PlanRule,
+        PlanRecord,
+        Usage,
+        Snapshot,
+    ):
         assert set(kind.__struct_encode_fields__) == seen[kind], f"{kind.__name__}: see the top of this file"
 
 
@@ -640,6 +689,8 @@ _KNOWN_BY = {
     "per": BudgetRule,
     "budget": BudgetRecord,
     "cache_read": Usage,
+    "band_ms": PlanRule,
+    "samples": PlanRecord,
     "code": Reason,
     "hold_mean_ms": PoolRecord,
     "scope": Backoff,
@@ -693,4 +744,5 @@ if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     build_budgets(target)
     build_stops(target)
+    build_plans(target)
     build(target)

@@ -232,7 +232,7 @@ def start(home: Path, agent: str, since: int = MADE, *sessions: str, args: tuple
 
 
 def since(home: Path, agent: str, since: int = MADE, *sessions: str, args: tuple[str, ...] = ()) -> Usage | None:
-    found = usage_since(records_of(agent_for([agent])), start(home, agent, since, *sessions, args=args))
+    found = usage_since(records_of(agent_for([agent])), start(home, agent, since, *sessions, args=args)).by_model()
     return None if found is None else total_of(found)
 
 
@@ -307,7 +307,7 @@ def test_u2_of_a_codex_session_each_call_counts_once_and_of_a_resumed_one_the_ne
     again = counts[0].replace("06:57:42", "06:57:43")  # what stood before is told again after the resume
     kept(home, "codex_resumed", "rollout-x-01a1ed72", "".join([*rows[:4], again, *rows[4:], counts[1]]))
     assert since(home, "codex", CODEX_FIRST_ENDED) == Usage(1, 12, 0, 0, 4, None, RECORD)
-    found = usage_since(records_of(agent_for(["codex"])), start(home, "codex")) or []
+    found = usage_since(records_of(agent_for(["codex"])), start(home, "codex")).by_model() or []
     assert [part.model for part in found] == ["gpt-5"]
 
 
@@ -367,7 +367,7 @@ def opencode_database(home: Path, folder: str, *roots: str) -> None:
 def test_u2_of_opencodes_database_the_steps_of_a_session_and_of_its_helpers_count(home: Path):
     opencode_database(home, str(home.parent / "my project.v2"), "ses_1")
     assert since(home, "opencode") == Usage(2, 24, 0, 0, 8, 1_000_000, RECORD)
-    found = usage_since(records_of(agent_for(["opencode"])), start(home, "opencode")) or []
+    found = usage_since(records_of(agent_for(["opencode"])), start(home, "opencode")).by_model() or []
     assert [part.model for part in found] == ["umans/coder"]
 
 
@@ -386,7 +386,7 @@ def test_u2_a_broken_database_tells_nothing(home: Path):
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "aider", "opencode", "sh"])
 def test_u2_without_a_home_nothing_is_known(agent: str, tmp_path: Path):
-    assert usage_since(records_of(agent_for([agent])), AgentStart((), {}, str(tmp_path), MADE)) is None
+    assert usage_since(records_of(agent_for([agent])), AgentStart((), {}, str(tmp_path), MADE)).by_model() is None
 
 
 def test_u2_a_link_or_a_pipe_in_place_of_a_session_file_is_not_read(home: Path, tmp_path: Path):

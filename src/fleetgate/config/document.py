@@ -11,12 +11,13 @@ from fleetgate.config.schema.shapes import Array, Map, OneOrMore, Scalar, Shape,
 from fleetgate.config.settings import HostAuto, JobSettings, Notify, Provider, Serve, Settings
 from fleetgate.config.units import found
 from fleetgate.config.value_types import APIS
-from fleetgate.core.entities import Rule
+from fleetgate.core.entities import PlanRule, Rule
 from fleetgate.core.errors import BadName
 from fleetgate.core.handlers.cap_validation import ADAPT_IS_FOR
 from fleetgate.core.model_names import KINDS, shown
 
 _PROVIDER_FIELDS = {"hold": "hold_ms", "stall": "stall_ms", "comment_after": "comment_after_ms"}
+_PLAN_FIELDS = {"drain": "drain_ms", "band": "band_ms"}
 _AUTO_OPTIONS = ("reserve", "per_agent", "max")
 
 
@@ -46,6 +47,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         seniority_ms=said.get("seniority"),
         rules=tuple(rules),
         budgets=budgets_of(said.get("budgets", {}), problems),
+        plans=tuple(_plan(name, keys) for name, keys in said.get("plans", {}).items()),
         prices=prices_of(said.get("prices", {})),
         time_zone=said.get("time_zone", ""),
         host_auto=_host_auto(host),
@@ -160,6 +162,12 @@ def _rule(kind: str, selector: str, options: dict[str, Any]) -> Rule:
         usage_gate=options.get("usage_gate"),
         explore=options.get("explore"),
     )
+
+
+def _plan(account: str, keys: dict[str, Any]) -> PlanRule:
+    """One plan, in the names of the engine."""
+    said = {_PLAN_FIELDS.get(key, key): value for key, value in keys.items()}
+    return PlanRule(account, **said)
 
 
 def _check_host(written: object, options: dict[str, Any], problems: Problems) -> None:

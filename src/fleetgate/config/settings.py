@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from fleetgate.core.entities import BudgetRule, Rule
+from fleetgate.core.entities import BudgetRule, PlanRule, Rule
 from fleetgate.prices import ConfiguredPrice
 
 
@@ -87,6 +87,7 @@ class Settings(Struct, frozen=True):
     seniority_ms: int | None = None  # None: a `since` counts in full (rule A4)
     rules: tuple[Rule, ...] = ()
     budgets: tuple[BudgetRule, ...] = ()
+    plans: tuple[PlanRule, ...] = ()
     prices: tuple[ConfiguredPrice, ...] = ()  # the narrowest selector first
     time_zone: str = ""  # in which days, weeks and months begin; "" is that of this machine
     host_auto: HostAuto = HostAuto()

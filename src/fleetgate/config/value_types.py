@@ -114,6 +114,17 @@ def read_estimate(value: object) -> str:
     return _choice(value, ESTIMATES)
 
 
+def read_share(value: object) -> int:
+    """A part of a whole, in hundredths of a percent."""
+    whole, _, part = value.strip().removesuffix("%").strip().partition(".") if isinstance(value, str) else ("", "", "")
+    digits = whole + part
+    if isinstance(value, str) and value.strip().endswith("%") and whole and digits.isascii() and digits.isdigit():
+        share = int(whole) * 100 + int((part + "00")[:2])
+        if len(digits) < 9 and share <= 10_000:
+            return share
+    raise _invalid(value, 'a percentage from "0%" to "100%"')
+
+
 def read_class(value: object) -> str:
     return _choice(value, CLASSES)
 

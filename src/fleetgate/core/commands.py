@@ -8,7 +8,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from fleetgate.core.budgets.calendar import UTC, Zone
-from fleetgate.core.entities import BudgetRule, Rule, Spec, Ticket
+from fleetgate.core.entities import BudgetRule, PlanRule, Rule, Spec, Ticket
+from fleetgate.core.plans.reading import PlanReading
 from fleetgate.core.usage import Reading, Size, Usage
 
 
@@ -239,6 +240,7 @@ class LoadFile(Struct, tag="load_file", omit_defaults=True):
     force: bool = False
     budgets: tuple[BudgetRule, ...] = ()
     zone: Zone = UTC  # in which days, weeks and months begin
+    plans: tuple[PlanRule, ...] = ()
 
 
 class SetBudget(Struct, tag="set_budget"):
@@ -282,6 +284,13 @@ class ObserveRates(Struct, tag="observe_rates"):
 
     id: str
     readings: tuple[Reading, ...]
+
+
+class ObservePlan(Struct, tag="observe_plan"):
+    """The windows of an account's plan, as a response or an agent says (rule W1)."""
+
+    account: str  # a provider, or `provider@account`
+    readings: tuple[PlanReading, ...]
 
 
 class Pause(Struct, tag="pause", omit_defaults=True):
@@ -419,6 +428,7 @@ Command = (
     | ResetBudget
     | AddBudget
     | ObserveRates
+    | ObservePlan
     | Pause
     | UseUp
     | Resume

@@ -198,6 +198,8 @@ class Deadlines:
                 self._await_acceptance(pool)
         for budget in state.budgets.values():
             budget.parking.timer_at = 0
+        for window in state.plans.windows.values():
+            window.parking.timer_at = 0
         for pool in state.gates:
             self.watch_usage(pool, state.at)
 

@@ -41,6 +41,7 @@ from fleetgate.core.handlers.caps import CapHandler
 from fleetgate.core.handlers.hosts import HostHandler
 from fleetgate.core.handlers.jobs import JobHandler
 from fleetgate.core.handlers.leases import LeaseHandler
+from fleetgate.core.handlers.plans import PlanHandler
 from fleetgate.core.handlers.rate_limits import RateLimitHandler
 from fleetgate.core.handlers.request_validation import RequestValidator
 from fleetgate.core.handlers.tickets import TicketHandler
@@ -77,6 +78,7 @@ class Engine:
         self._usage_answers = UsageAnswerHandler(state, self.deadlines, self._admission, record)
         self._backoffs = BackoffHandler(state, record)
         self._budgets = BudgetHandler(state, record)
+        self._plans = PlanHandler(state, record)
         self._rate_limits = RateLimitHandler(state, record, self._backoffs)
         self._leases = LeaseHandler(
             state, record, self._rate_limits, self._backoffs, self._usage_answers, self._budgets
@@ -127,6 +129,7 @@ class Engine:
             cmd.ResetBudget: budgets.reset,
             cmd.AddBudget: budgets.add,
             cmd.ObserveRates: budgets.observe_rates,
+            cmd.ObservePlan: self._plans.observe,
             cmd.Pause: caps.pause,
             cmd.Resume: caps.resume,
             cmd.UseUp: self._rate_limits.use_up,
@@ -160,6 +163,8 @@ class Engine:
             self._admission.admit_waiting(now)
         if state.touched_budgets:
             self._budgets.report_reached(now)
+        if state.touched_plans:
+            self._plans.report_runways(now)
         return events
 
     def replay(self, events: list[ev.Event], at: int) -> None:
@@ -231,7 +236,7 @@ class Engine:
                 self._on_deadline[what](name, at, now)
 
     def _resource_due(self, name: str, at: int) -> None:
-        """Time alone may have made room in a pool or budget."""
+        """Time alone may have made room in a pool, a budget or a plan window."""
         state = self.state
         pool = state.pools.get(name)
         if pool is not None:
@@ -239,10 +244,10 @@ class Engine:
                 pool.parking.timer_at = 0
                 state.recheck_pool(pool)
             return
-        budget = state.budgets.get(name)
-        if budget is not None and budget.parking.timer_at == at:
-            budget.parking.timer_at = 0
-            state.changed_pools[name] = budget
+        other = state.resource(name)
+        if other is not None and other.parking.timer_at == at:
+            other.parking.timer_at = 0
+            state.changed_pools[name] = other
 
     def _action_of_each_deadline(self) -> dict[int, Callable[[str, int, int], None]]:
         """What to do when a deadline comes. `_tick` itself handles those of pools and of backoffs."""

@@ -135,6 +135,16 @@ class BudgetRule(Struct, frozen=True, omit_defaults=True):
     estimate: str = "expected"  # or max: reserve the most that a call can use (rule V2)
 
 
+class PlanRule(Struct, frozen=True, omit_defaults=True):
+    """How the plan windows of a provider, or of one account, are shared between the classes (rule W2)."""
+
+    account: str  # a provider, for each of its accounts, or `provider@account`
+    reserve: int = 2_000  # of each window, kept for interactive work: in hundredths of a percent
+    pace: bool = True  # batch work keeps to the elapsed part of the window
+    drain_ms: int = 30 * 60_000  # how long before the reset the rest is free for all
+    band_ms: int = 60 * 60_000  # how far behind the pace batch work starts again
+
+
 class Reason(Struct, omit_defaults=True, gc=False):
     """Why a request is waiting or refused (rule A6). `code` is for programs, `text` for people."""
 
@@ -149,3 +159,6 @@ class Reason(Struct, omit_defaults=True, gc=False):
     cause: str = ""  # of a backoff
     budget: str = ""  # the budget that has too little left, by name
     left: int | None = None  # of that budget, in its unit (usd: millionths of a dollar)
+    window: str = ""  # the plan window that holds it back, by name
+    used: int | None = None  # of that window, in hundredths of a percent
+    resets_at: int | None = None  # that window

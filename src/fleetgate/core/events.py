@@ -16,7 +16,9 @@ from fleetgate.core.budget_events import HourClosed as HourClosed
 from fleetgate.core.budget_events import RatesObserved as RatesObserved
 from fleetgate.core.budget_events import Settled as Settled
 from fleetgate.core.budgets.calendar import UTC, Zone
-from fleetgate.core.entities import BudgetRule, Reason, Rule, Spec, Ticket
+from fleetgate.core.entities import BudgetRule, PlanRule, Reason, Rule, Spec, Ticket
+from fleetgate.core.plan_events import PlanObserved as PlanObserved
+from fleetgate.core.plan_events import PlanRunway as PlanRunway
 from fleetgate.core.usage import Usage
 
 
@@ -271,6 +273,7 @@ class FileLoaded(Struct, tag="file_loaded", omit_defaults=True):
     seniority_ms: int | None = None
     budgets: tuple[BudgetRule, ...] = ()
     zone: Zone = UTC
+    plans: tuple[PlanRule, ...] = ()
 
 
 class Observed(Struct, tag="observed", omit_defaults=True):
@@ -426,6 +429,8 @@ Event = (
     | BudgetAdded
     | BudgetReached
     | RatesObserved
+    | PlanObserved
+    | PlanRunway
     | Observed
     | Paused
     | Resumed

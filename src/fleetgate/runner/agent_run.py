@@ -44,9 +44,10 @@ from fleetgate.signals.outcome import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from threading import Thread
 
+    from fleetgate.core.plans.reading import PlanReading
     from fleetgate.gate.replica.replica import Decided
 
 SILENCE_S = 20 * 60.0
@@ -156,6 +157,7 @@ class AgentRun:
         self.hold_back_others()
         self._look_for_calls()
         self.records.look()
+        self._report_plan()
         try:
             self._gate.tick(self._lease)
         except StoreMoved as moved:
@@ -189,6 +191,22 @@ class AgentRun:
                 self._probes = not self._gate.try_decide([cmd.Active(self._lease.id)])
             except _TROUBLE:
                 self._probes = False  # the verdict comes with time as well, and trying again would cost the output
+
+    def _report_plan(self, found: Iterable[PlanReading] = ()) -> None:
+        """Report the plan windows that the agent printed (rule W1), or that were found; they are never waited for."""
+        readings = {each.window: each for each in found}
+        if self.reader is not None:
+            readings |= self.reader.plan_windows
+        model = self._lease.model
+        account = account_of(parse_model(model)) if model else self._agent.provider
+        if not readings or not account:
+            return
+        try:
+            told = self._gate.try_decide([cmd.ObservePlan(account, tuple(readings.values()))])
+        except _TROUBLE:
+            return
+        if told and self.reader is not None:
+            self.reader.plan_windows.clear()
 
     def hold_back_others(self) -> None:
         """Report a refusal: the agent retries and keeps its slot, and others need not hit the same limit."""
@@ -286,6 +304,8 @@ class AgentRun:
         except StoreError as error:  # the agent has run, and its code is what counts
             freed = "Its slot is freed automatically when the store is back"
             self._say(f"could not record that the agent finished: {error}. {freed}")
+            return
+        self._report_plan(self.records.plan_windows(time_ns() // 1_000_000))
 
     def _could_tell(self, release: cmd.Release) -> bool:
         """Whether the store is reachable after all. An agent that was ended because it was not does not wait for it."""

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from fleetgate.signals.agents.detect import find_program
 from fleetgate.signals.agents.usage import records_of
 from fleetgate.signals.agents.usage.records import AgentStart
-from fleetgate.signals.agents.usage.reports import ModelUsage, total_of
+from fleetgate.signals.agents.usage.reports import ModelUsage, RecordedUsage, total_of
 from fleetgate.signals.agents.usage.session_files import usage_since
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fleetgate.core.plans.reading import PlanReading
     from fleetgate.core.usage import Usage
     from fleetgate.prices import ConfiguredPrice
     from fleetgate.signals.agents.agent import Agent
@@ -52,6 +53,7 @@ class RunUsage:
         self._model = model
         self._prices = prices
         self._sessions: dict[str, None] = {}
+        self._limits: RecordedUsage | None = None
         self._needs_prices = not self._records.reports_cost
 
     def look(self) -> None:
@@ -82,8 +84,19 @@ class RunUsage:
             return printed
         named = (reader.session if reader is not None else "") or resumed
         sessions = (*self._sessions, *((named,) if named and named not in self._sessions else ()))
-        kept = usage_since(self._records, replace(self._start, sessions=sessions))
+        recorded = usage_since(self._records, replace(self._start, sessions=sessions))
+        self._limits = recorded.limits
+        kept = recorded.by_model()
         return printed if kept is None else kept
+
+    def plan_windows(self, now_wall_ms: int) -> tuple[PlanReading, ...]:
+        """The plan windows that its session files report; after `find`."""
+        found = self._limits
+        if found is None or found.at_ms is None:
+            return ()
+        from fleetgate.signals.plan_windows import windows_in_token_count
+
+        return windows_in_token_count(found.limits, found.at_ms, now_wall_ms)
 
     def _priced(self, part: ModelUsage) -> ModelUsage:
         usage = part.usage

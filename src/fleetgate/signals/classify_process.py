@@ -34,6 +34,10 @@ from fleetgate.signals.agents.usage.reports import ModelUsage, RecordSum
 from fleetgate.signals.outcome import LOCAL_ERROR, OK, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
 from fleetgate.signals.output_buffers import Lines, MarkedLines, OutputEnd
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fleetgate.core.plans.reading import PlanReading
+
 __all__ = ["Reader", "AgentRefusal", "judge_by_exit_only"]
 
 # What is kept of the end. Few blocks, since each that is kept is one that the copying cannot use again while it is in
@@ -66,7 +70,8 @@ class Reader:
         self._resumes = agent.resumes_in(args)
         self.records = records_of(agent)
         reports = self.records.marks and (self.mode or self.records.reports_in_text)
-        self._reports = MarkedLines(self.records.marks) if reports else None
+        self._reports = MarkedLines(self.records.marks + self.records.plan_marks) if reports else None
+        self.plan_windows: dict[str, PlanReading] = {}  # what was last said of each, until the caller takes it
         self._used = RecordSum()
         self._context = Context(model_of(argv) or "", now_wall_ms)
         self._out = OutputEnd(_OUT_BYTES)
@@ -102,6 +107,10 @@ class Reader:
             report = self.records.reported(line, self._resumes)
             if report is not None:
                 self._used.add(report)
+            if any(mark in line for mark in self.records.plan_marks):
+                now, model = self._context.now_wall_ms(), self._context.model_name
+                for reading in self.records.plan_windows(line, now, model):
+                    self.plan_windows[reading.window] = reading
 
     def _keep_start(self, data: bytes) -> None:
         if len(self._start) < _START_BYTES:

@@ -67,6 +67,10 @@ project = { usd = 20, per = "day" }
 # This one, which is never exceeded; its running agents are stopped when it is used up.
 "project:nightly" = { usd = 5.50, per = "day", when_empty = "stop", estimate = "max" }
 
+# How the windows of a subscription are shared: people come first, and batch work keeps to the pace.
+[plans]
+anthropic = { reserve = "20%", pace = true, band = "1h", drain = "30m" }
+
 # Dollars per million tokens, instead of the published prices.
 [prices]
 "anthropic/claude-opus-*" = { input = 15.0, output = 75.0, cache_read = 1.5, cache_write = 18.75 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fleetgate.config import value_types as v
 from fleetgate.config.schema.budget_keys import BUDGETS, PRICE, read_budget_selector, read_price_selector
 from fleetgate.config.schema.cap_keys import HOST_CAP, MODEL_CAP, PLAIN_CAP, built_in_caps, read_cap_selector
+from fleetgate.config.schema.plan_keys import PLAN
 from fleetgate.config.schema.shapes import Array, Key, Map, Scalar, Table
 from fleetgate.config.settings import TOLD, TOLD_BY_DEFAULT, JobSettings, Notify, Provider, Settings
 from fleetgate.config.units import format_duration, format_size, parse_duration_ms
@@ -125,6 +126,14 @@ SCHEMA = Table(
             "Rates and budgets, by selector: how many calls, tokens or dollars may be used per period.",
             '{ openai = { tokens = 2_000_000, per = "1m" }, project = { usd = 20, per = "day" } }',
             "none, except the rates that providers report",
+        ),
+        Key(
+            "plans",
+            Map("table of plans", "PROVIDER", v.read_provider_name, PLAN),
+            "How the windows of a subscription (5 hours, a week) are shared between the classes of work, for each "
+            "account of a provider or for one (`PROVIDER@ACCOUNT`). Without a table, windows hold nothing back.",
+            '{ anthropic = { reserve = "20%", pace = true, drain = "30m" } }',
+            "none",
         ),
         Key(
             "time_zone",

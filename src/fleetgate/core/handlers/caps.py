@@ -12,6 +12,7 @@ from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.handlers.budgets import check_budget
 from fleetgate.core.handlers.cap_validation import check_rule
+from fleetgate.core.handlers.plans import check_plan
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools.pool import FOREVER, Pool
 from fleetgate.core.state.state import State
@@ -54,6 +55,8 @@ class CapHandler:
             check_rule(rule)
         for budget in command.budgets:
             check_budget(budget)
+        for plan in command.plans:
+            check_plan(plan)
         self._record(
             ev.FileLoaded(
                 command.path,
@@ -63,6 +66,7 @@ class CapHandler:
                 command.seniority_ms,
                 command.budgets,
                 command.zone,
+                command.plans,
             )
         )
 

@@ -81,6 +81,11 @@ class Admission:
         obstacles: list[Obstacle] = []
         plain = not queue.has_fallback and not state.backoffs and not state.draining and now >= state.recovers_until
         for candidate in queue.usable if plain else state.candidates_to_try(queue, now):
+            if candidate.plans and not (queue.first() if newcomer is None else newcomer).run:
+                plan = candidate.closed_plan(queue.spec.work_class, now)
+                if plan is not None:  # first of all: no slot is kept for a request that may not use it
+                    obstacles.append((plan, 0))
+                    continue
             for need in candidate.needs:
                 pool, own_limit = need
                 if pool is not open_pool and pool.opens_at(slots, own_limit, queue, now) > now:
@@ -127,6 +132,8 @@ class Admission:
             self._grants.grant(queue.first(), candidate, now)
             if len(state.changed_queues) != 1 or len(state.changed_pools) != 1 or not queue.waiting or queue.budgets:
                 return  # with budgets, the next head does not need the same
+            if queue.has_plans:
+                return
             if (queue.sole_candidate is None or state.backoffs) and not self._is_first_obstacle(pool, queue, now):
                 return
             # The next head needs the same. If the pool has no more room, the queue stays parked as it was.
@@ -202,19 +209,23 @@ class Admission:
         """Leave a queue that cannot enter on the obstacles that `choose` found, to be looked at when one changes."""
         state = self._state
         head = queue.first()
+        is_held = all(not isinstance(each, Pool) for each, _ in obstacles) and bool(obstacles)
         if head.id in state.reserved:
-            self._reservations.extend(queue, head, now)
+            if is_held and any(_lasts(each) for each, _ in obstacles):
+                self._reservations.end(head)  # what is kept for it would be idle meanwhile
+            else:
+                self._reservations.extend(queue, head, now)
         if queue.parked_budgets:
             state.left_budgets(queue)
         self._parkings += 1
         queue.parking_id, queue.timer_at = self._parkings, 0
         for pool, own in obstacles:
             pool.park(queue, own)
-            if isinstance(pool, Budget):
+            if not isinstance(pool, Pool):
                 queue.parked_budgets.append(pool)
             if pool.key not in state.changed_pools:  # else it is watched once it has been looked at
                 self._watch(pool, pool.changes_at(now), now)
-        if len(queue.parked_budgets) < len(obstacles) or not obstacles:  # of budgets, no slots can be kept for it
+        if not is_held:  # of budgets and plan windows, no slots can be kept for it
             self._await_review(queue, head, now)
 
     def _await_review(self, queue: Queue, head: Ticket, now: int) -> None:
@@ -246,6 +257,11 @@ def _other_obstacle(candidate: Candidate, queue: Queue, newcomer: Ticket | None,
             if budget.opens_at(ticket, queue, now) > now:
                 return budget, 0
     return None
+
+
+def _lasts(resource: Resource) -> bool:
+    """Whether a request may wait for this for hours: a window, of a budget or of a plan."""
+    return not isinstance(resource, Budget) or resource.rate is None
 
 
 def _first_obstacle(pool: Resource, queue: Queue, now: int) -> Pool:

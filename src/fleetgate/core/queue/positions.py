@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.entities import Reason, Spec, Ticket
+from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.pools.resource import Resource
@@ -175,13 +176,14 @@ class _QueueCopy:
     """A copy of what matters of one queue, with the number of its unassigned jobs."""
 
     def __init__(self, state: State, queue: Queue, now: int, number: int, jobs: list[Entry]) -> None:
-        held_by: list[Resource] = [*blocking(queue, now)]
+        plan = closed_plan(queue, now)
+        held_by: list[Resource] = [*blocking(queue, now)] if plan is None else [plan]
         budget = None if held_by else short_budget(queue, now)
         if budget is not None:
             held_by.append(budget)
         at = held_by[0] if held_by else next(iter(queue.pools), None)
         self.project = queue.project
-        self.pools = frozenset(pool.key for pool in [*queue.pools, *queue.budgets])
+        self.pools = frozenset(pool.key for pool in _needed(queue))
         self.blocks = frozenset(pool.key for pool in held_by)
         self.size = queue.waiting + number
         self.reason = reason_for(state, queue, now)
@@ -192,6 +194,8 @@ class _QueueCopy:
         if budget is not None:
             wait_ms, each_ms = budget.start_of(queue.first(), now)
             self.pace = Pace(max(wait_ms - each_ms, 0), each_ms, each_ms, 1)
+        elif plan is not None:
+            self.pace = Pace(plan.opens_at(queue.spec.work_class, now) - now, 0, 0, 1)
         if at is not None and at.key in self.pools:
             self.name = at.id
             self.row = Row(at.key, self.blocks)
@@ -227,8 +231,12 @@ def _model_of(queue: Queue) -> str:
 
 def _may_be_in(row: Row, queue: Queue) -> bool:
     """Whether the tickets of a queue may be in a row."""
-    needed = [*queue.pools, *queue.budgets]
-    return row.pool == f" {_model_of(queue)}" or any(each.key == row.pool for each in needed)
+    return row.pool == f" {_model_of(queue)}" or any(each.key == row.pool for each in _needed(queue))
+
+
+def _needed(queue: Queue) -> list[Resource]:
+    """What the tickets of a queue may have to wait for."""
+    return [*queue.pools, *queue.budgets, *queue.preferred.plans]
 
 
 def _start_of(pool: Pool, now: int) -> tuple[int, int, int]:
@@ -258,6 +266,12 @@ def blocking(queue: Queue, now: int) -> list[Pool]:
     return [pool for pool, own in queue.preferred.needs if pool.blocks(slots, own, queue, now)]
 
 
+def closed_plan(queue: Queue, now: int) -> PlanWindow | None:
+    """The plan window that holds the head of this queue back."""
+    head = queue.head()
+    return None if head is not None and head.run else queue.preferred.closed_plan(queue.spec.work_class, now)
+
+
 def short_budget(queue: Queue, now: int) -> Budget | None:
     """The first budget that has too little left for the head of this queue."""
     head = queue.head()
@@ -270,7 +284,9 @@ def waiting_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> in
     return sum(
         queue.waiting
         for queue in state.active_queues.values()
-        if pool in queue.pools and all(each.key in blocks for each in blocking(queue, now))
+        if pool in queue.pools
+        and closed_plan(queue, now) is None
+        and all(each.key in blocks for each in blocking(queue, now))
     )
 
 
@@ -281,7 +297,9 @@ def jobs_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
     return sum(
         _jobs_of(queue, aside)
         for queue in queues
-        if pool in queue.pools and all(each.key in blocks for each in blocking(queue, now))
+        if pool in queue.pools
+        and closed_plan(queue, now) is None
+        and all(each.key in blocks for each in blocking(queue, now))
     )
 
 

@@ -17,7 +17,9 @@ from fleetgate.core.model_names import Model
 
 if TYPE_CHECKING:
     from fleetgate.core.budgets.budget import Budget
+    from fleetgate.core.plans.window import PlanWindow
     from fleetgate.core.pools.pool import Pool
+    from fleetgate.core.pools.resource import Resource
 
 Place = tuple[int, int, str]  # of a ticket in its queue: order, arrival, id
 
@@ -25,10 +27,15 @@ Place = tuple[int, int, str]  # of a ticket in its queue: order, arrival, id
 class Candidate:
     """One model that a request may use, and the pools and budgets that it needs then."""
 
-    __slots__ = ("budgets", "fallback_budgets", "gates", "hold_key", "max_hold_ms", "model", "name", "needs")
+    __slots__ = ("budgets", "fallback_budgets", "gates", "hold_key", "max_hold_ms", "model", "name", "needs", "plans")
 
     def __init__(
-        self, name: Model | None, needs: tuple[tuple[Pool, int], ...], hold_key: str, budgets: tuple[Budget, ...] = ()
+        self,
+        name: Model | None,
+        needs: tuple[tuple[Pool, int], ...],
+        hold_key: str,
+        budgets: tuple[Budget, ...] = (),
+        plans: tuple[PlanWindow, ...] = (),
     ) -> None:
         self.name = name  # None: only host and project count
         self.hold_key = hold_key  # the key under which `State.holds` has the project's hold time
@@ -36,9 +43,22 @@ class Candidate:
         self.needs = needs  # narrowest first; (pool, own limit or 0)
         self.gates = tuple(pool for pool, _ in needs if pool.cap.usage_gate)
         self.budgets = budgets
+        self.plans = plans  # the plan windows that may hold its requests back
         # Those whose end makes the request use its next candidate (rule V7).
         self.fallback_budgets = tuple(budget for budget in budgets if budget.rule.when_empty == "fallback")
         self.max_hold_ms = min((pool.cap.max_hold_ms for pool, _ in needs if pool.cap.max_hold_ms), default=0)
+
+    def closed_plan(self, work_class: str, now: int) -> PlanWindow | None:
+        """The plan window that holds requests of a class back the longest; None: none does.
+
+        It does not hold back the calls of a run: what was started goes on.
+        """
+        found, longest = None, now
+        for plan in self.plans:
+            opens_at = plan.opens_at(work_class, now)
+            if opens_at > longest:
+                found, longest = plan, opens_at
+        return found
 
     def is_paused(self, now: int) -> bool:
         """Whether one of its pools is paused, or a budget is spent that has requests use their next candidate."""
@@ -57,6 +77,7 @@ class Queue:
         "by_model",
         "candidates",
         "has_fallback",
+        "has_plans",
         "members",
         "parked_budgets",
         "parking_id",
@@ -85,7 +106,7 @@ class Queue:
         self.slots = spec.slots
         self.members: dict[str, None] = {}  # all tickets that need this, including those that ask for nothing now
         self.waiting = 0  # tickets that ask for slots
-        self.parked_budgets: list[Budget] = []  # the budgets that it is parked on
+        self.parked_budgets: list[Resource] = []  # the budgets and plan windows that it is parked on
         self.bind(candidates, usable)
         self.review_at = 0  # when to check whether its head is being overtaken
         self.timer_at = 0  # a deadline is set for then or earlier; 0: none for this parking
@@ -103,10 +124,12 @@ class Queue:
         # Whether another may be used while something that the first needs is paused.
         self.has_fallback = not self.spec.any_candidate and 0 < len(usable) < len(candidates)
         self.budgets = list({budget.key: budget for candidate in usable for budget in candidate.budgets}.values())
+        self.has_plans = any(candidate.plans for candidate in candidates)
         self.reserves_most = any(budget.rule.estimate == "max" for budget in self.budgets)
         # Set where there is one candidate that needs one pool, no usage gate, no budget: then only that pool decides.
         alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
-        self.sole_candidate = candidates[0] if alone and not (candidates[0].gates or self.budgets) else None
+        alone = alone and not (candidates[0].gates or self.budgets or self.has_plans)
+        self.sole_candidate = candidates[0] if alone else None
         self.by_model = {candidate.model: candidate for candidate in candidates}
         self.pools = list({pool.key: pool for candidate in usable for pool, _ in candidate.needs}.values())
         self.valid = False  # requests like this were checked

@@ -52,6 +52,10 @@ class Reservations:
         if slowest.reservation is None:
             self._record(ev.Reserved(head.id, (*kept, slowest.key)))
 
+    def end(self, head: Ticket) -> None:
+        """Keep nothing for a ticket any more: it waits for something that no slot helps with."""
+        self._record(ev.Reserved(head.id, ()))
+
     def _is_overtaken(self, queue: Queue, head: Ticket, now: int) -> bool:
         """Whether others passed this ticket in every pool that blocks it, and none of its pools is kept for others."""
         passed = False

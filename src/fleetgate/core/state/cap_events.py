@@ -58,6 +58,8 @@ class CapEvents:
         state.rules.file = {(rule.kind, rule.selector): rule for rule in event.rules}
         state.budget_rules.file = {rule_key(rule): rule for rule in event.budgets}
         state.zone = event.zone
+        state.plans.rules.file = {rule.account: rule for rule in event.plans}
+        state.plans.configure(at)
         state.budget_events.rules_changed(at)
 
     def _forgive(self, kind: str, selector: str, *, pause: bool = False) -> None:

@@ -10,6 +10,7 @@ from fleetgate.core.budgets.budget import Budget, Portion
 from fleetgate.core.budgets.rules import rule_key
 from fleetgate.core.limits import AdaptiveLimit
 from fleetgate.core.limits.adaptive_state import Belief, Call
+from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.fair_share import FairShare
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.pools.usage_gate import UsageGate
@@ -18,6 +19,7 @@ from fleetgate.core.state.snapshot_format import (
     BeliefRecord,
     BudgetRecord,
     CallRecord,
+    PlanRecord,
     PoolRecord,
     ShareRecord,
     Snapshot,
@@ -65,6 +67,8 @@ def export_state(state: State, now: int) -> Snapshot:
         run_usages={key: list(runs) for key, runs in state.estimates.runs.items()},
         usage_hour=state.usage.hour,
         usage_rows=state.usage.rows(),
+        file_plans=[rule for _, rule in sorted(state.plans.rules.file.items())],
+        plan_windows=[_plan_record(window) for _, window in sorted(state.plans.windows.items())],
     )
 
 
@@ -89,6 +93,7 @@ def restore_state(state: State, snapshot: Snapshot) -> None:
     state.recovers_until, state.recovers_since = snapshot.recovers_until, snapshot.recovers_since
     state.draining = dict(snapshot.draining)
     _restore_budgets(state, snapshot)
+    _restore_plans(state, snapshot)
     for record in snapshot.pools:
         _restore_pool(state, record)
     state.cap_events.attach()
@@ -137,6 +142,30 @@ def _restore_budgets(state: State, snapshot: Snapshot) -> None:
             {ident: Portion(*held[:3], -held[3], -held[4]) for ident, held in record.held.items()}, snapshot.at
         )
         _restore_shares(budget.shares, record.virtual, record.shares)
+
+
+def _restore_plans(state: State, snapshot: Snapshot) -> None:
+    state.plans.rules.file = {rule.account: rule for rule in snapshot.file_plans}
+    for record in snapshot.plan_windows:
+        window = state.plans.add(record.account, record.window, record.family)
+        window.used_then, window.resets_at, window.length_ms = record.used, record.resets_at, record.length_ms
+        window.seen_at, window.pace_opens_at, window.warned = record.seen_at, record.pace_opens_at, record.warned
+        window.samples = list(record.samples)
+
+
+def _plan_record(window: PlanWindow) -> PlanRecord:
+    return PlanRecord(
+        window.account,
+        window.window,
+        window.used_then,
+        window.resets_at,
+        window.length_ms,
+        window.seen_at,
+        window.family,
+        window.pace_opens_at,
+        window.warned,
+        list(window.samples),
+    )
 
 
 def _budget_records(state: State, now: int) -> list[BudgetRecord]:

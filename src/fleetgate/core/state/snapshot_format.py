@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.budgets.estimates import Ratio
-from fleetgate.core.entities import BudgetRule, Lease, Rule, Ticket
+from fleetgate.core.entities import BudgetRule, Lease, PlanRule, Rule, Ticket
 from fleetgate.core.limits.adaptive_tuning import LAG_MS
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.usage import Usage, UsageRow
@@ -125,6 +125,21 @@ class BudgetRecord(Struct, omit_defaults=True):
     shares: dict[str, ShareRecord] = field(default_factory=dict)
 
 
+class PlanRecord(Struct, omit_defaults=True):
+    """A plan window."""
+
+    account: str
+    window: str
+    used: int = 0
+    resets_at: int = 0
+    length_ms: int = 0
+    seen_at: int = 0
+    family: str = ""
+    pace_opens_at: int = 0
+    warned: bool = False
+    samples: list[tuple[int, int]] = field(default_factory=list)
+
+
 class Snapshot(Struct, omit_defaults=True):
     """Everything that `State.restore` needs."""
 
@@ -162,3 +177,5 @@ class Snapshot(Struct, omit_defaults=True):
     run_usages: dict[str, list[Usage]] = field(default_factory=dict)
     usage_hour: int = 0
     usage_rows: list[UsageRow] = field(default_factory=list)
+    file_plans: list[PlanRule] = field(default_factory=list)
+    plan_windows: list[PlanRecord] = field(default_factory=list)

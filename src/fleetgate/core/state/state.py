@@ -22,6 +22,8 @@ from fleetgate.core.budgets.rules import BudgetNeed, BudgetRules
 from fleetgate.core.budgets.usage_sums import UsageSums
 from fleetgate.core.entities import Lease, Spec, Ticket
 from fleetgate.core.model_names import Model, account_of, parse_model
+from fleetgate.core.plans.plans import Plans
+from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.backoff import Backoff, concerns
 from fleetgate.core.pools.effective_caps import Need, Rules
 from fleetgate.core.pools.pool import Pool, Reservation
@@ -36,6 +38,7 @@ from fleetgate.core.state.host_events import HostEvents
 from fleetgate.core.state.job_events import JobEvents
 from fleetgate.core.state.lease_events import LeaseEvents
 from fleetgate.core.state.limit_events import LimitEvents
+from fleetgate.core.state.plan_events import PlanEvents
 from fleetgate.core.state.snapshot import export_state, restore_state
 from fleetgate.core.state.snapshot_format import Snapshot
 
@@ -87,13 +90,15 @@ class State:
         self.zone: Zone = UTC  # in which days, weeks and months begin
         self.budgets: dict[str, Budget] = {}
         self.touched_budgets: dict[str, Budget] = {}  # windows of which something was used since the engine looked
+        self.plans = Plans()
+        self.touched_plans: dict[str, PlanWindow] = {}  # windows that were seen since the engine looked
         self.estimates = Estimates()
         self.usage = UsageSums()
         rules = self.cap_events = CapEvents(self)
         backoffs = self.backoff_events = BackoffEvents(self)
         jobs = self.job_events = JobEvents(self)
         budgets = self.budget_events = BudgetEvents(self)
-        leases = LeaseEvents(self)
+        leases, plans = LeaseEvents(self), PlanEvents(self)
         pools, hosts = LimitEvents(self), HostEvents(self)
         self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event changes
             ev.Queued: self._queued,
@@ -133,6 +138,8 @@ class State:
             ev.BudgetAdded: budgets.added,
             ev.BudgetReached: budgets.reached,
             ev.RatesObserved: budgets.rates_observed,
+            ev.PlanObserved: plans.observed,
+            ev.PlanRunway: plans.runway,
             ev.Observed: rules.observed,
             ev.Paused: pools.paused,
             ev.Resumed: pools.resumed,
@@ -248,8 +255,8 @@ class State:
         return budget
 
     def resource(self, key: str) -> Resource | None:
-        """The pool or budget of this key."""
-        return self.pools.get(key) or self.budgets.get(key)
+        """The pool, budget or plan window of this key."""
+        return self.pools.get(key) or self.budgets.get(key) or self.plans.windows.get(key)
 
     def apply_observations(self, pool: Pool) -> None:
         """Apply what was observed on a pool's host: automatic cap and foreign agents."""
@@ -271,10 +278,15 @@ class State:
     def candidates(self, spec: Spec) -> tuple[Candidate, ...]:
         models = [parse_model(text) for text in spec.models]
         hold_key = _hold_key(spec)
-        if not models:
-            return (Candidate(None, self._needs(spec, None), hold_key, self._budgets_of(spec, None)),)
         return tuple(
-            Candidate(model, self._needs(spec, model), hold_key, self._budgets_of(spec, model)) for model in models
+            Candidate(
+                model,
+                self._needs(spec, model),
+                hold_key,
+                self._budgets_of(spec, model),
+                self.plans.of_request(spec, model),
+            )
+            for model in models or (None,)
         )
 
     def _budgets_of(self, spec: Spec, model: Model | None) -> tuple[Budget, ...]:

@@ -168,6 +168,8 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
         return _closed(state, queue, now)
     candidate = next((each for each in tried if not each.is_paused(now)), tried[0])
     needs = candidate.needs
+    if candidate.closed_plan(spec.work_class, now) is not None:
+        return _closed(state, queue, now)
     free: int | None = None
     ample = True  # two or more free everywhere, or an idle cap of one
     for pool, own in needs:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.entities import Reason, Ticket
 from fleetgate.core.limits import NEVER
+from fleetgate.core.plans.reading import FULL
+from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
@@ -23,6 +25,8 @@ CODES = {
     "backoff": "every candidate is backed off; `cause` says why",
     "no_credentials": "every candidate's provider is known to have no credentials",
     "budget": "a rate or budget has too little left: `budget` and `left` say which and how much, `until` when it fits",
+    "plan_window": "a plan window is kept for other work: `window`, `used` and `resets_at` say which, `until` when it "
+    "continues",
     "usage_gate": "a slot is free, but the provider's own count is not below the limit, or it is being asked",
     "nested": "it was started inside a run that holds the slot it would need",
     "behind": "there is room, but others are ahead in the queue",
@@ -47,6 +51,11 @@ def reason_for(state: State, queue: Queue, now: int, newcomer: Ticket | None = N
     if not tried:
         return backed_off(state, queue, now)
     candidate, slots = tried[0], queue.slots
+    ticket = queue.head() or newcomer
+    if candidate.plans and not (ticket is not None and ticket.run):
+        plan = candidate.closed_plan(queue.spec.work_class, now)
+        if plan is not None:
+            return _of_plan(plan, queue.spec.work_class, candidate.model, now)
     blocking, until = [], 0
     for need in candidate.needs:
         opens_at = need[0].opens_at(slots, need[1], queue, now)
@@ -58,7 +67,6 @@ def reason_for(state: State, queue: Queue, now: int, newcomer: Ticket | None = N
         gate = _closed_gate(candidate, queue, now)
         if gate is not None:
             return _of_usage(gate, model)
-        ticket = queue.head() or newcomer
         for budget in candidate.budgets if ticket is not None else ():
             assert ticket is not None
             opens_at = budget.opens_at(ticket, queue, now)
@@ -86,6 +94,20 @@ def _of_budget(budget: Budget, ticket: Ticket, until: int, model: str, now: int)
         text = f"another request waits longer for {budget.id}, which has {shown_left} left"
     known = None if until >= NEVER else until
     return Reason("budget", text, until=known, model=model, budget=budget.id, left=left)
+
+
+def _of_plan(plan: PlanWindow, work_class: str, model: str, now: int) -> Reason:
+    until, used = plan.opens_at(work_class, now), plan.used_then
+    percent = f"{used / 100:.0f} %"
+    assert plan.rule is not None
+    if used >= FULL:
+        text = f"{plan.id} is used up ({percent})"
+    elif used >= FULL - plan.rule.reserve:
+        text = f"{plan.id} is {percent} used, and the rest is kept for interactive work"
+    else:
+        elapsed = (now - plan.starts_at) * 100 // plan.length_ms
+        text = f"{plan.id} is {percent} used after {elapsed} % of its time: {work_class} work waits for the pace"
+    return Reason("plan_window", text, until=until, model=model, window=plan.id, used=used, resets_at=plan.resets_at)
 
 
 def _closed_gate(candidate: Candidate, queue: Queue, now: int) -> Pool | None:
@@ -159,8 +181,10 @@ def needs_a_person(state: State, queue: Queue, now: int) -> bool:
     return all(any(backoff.reason in NEEDS_A_PERSON for backoff in backoffs) for backoffs in held)
 
 
-def opens_at(state: State, queue: Queue, now: int) -> int:
+def opens_at(state: State, queue: Queue, now: int, *, run: bool = False) -> int:
     """When the first candidate opens, as far as providers said when; `now` if one is not closed in that way.
+
+    `run`: for a call of a run, which no plan window holds back.
 
     A login, a bill or a manual pause is ended by a person: nothing is known about when.
     """
@@ -171,6 +195,8 @@ def opens_at(state: State, queue: Queue, now: int) -> int:
             return now
         moments = [backoff.probe_at for backoff in held]
         moments += [pool.paused_until for pool, _ in candidate.needs if pool.pause_cause == "rate_limited"]
+        if not run:
+            moments += [plan.opens_at(queue.spec.work_class, now) for plan in candidate.plans]
         moment = max(moments, default=now)
         if moment <= now:
             return now

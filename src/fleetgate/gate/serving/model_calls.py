@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Reason, Spec
+from fleetgate.core.handlers.plans import news
+from fleetgate.core.model_names import account_of, parse_model
+from fleetgate.core.plans.reading import PlanReading
 from fleetgate.core.pools.blame import narrowest
 from fleetgate.core.state.state import State
 from fleetgate.core.usage import Reading, Size, Usage
@@ -89,15 +92,15 @@ class ModelCalls:
         """The spec of such a call."""
         return self._core.acquisition.spec(models, "requests", 1, project, any_candidate, work_class=work_class)
 
-    def check_in_time(self, spec: Spec, within_s: float) -> None:
-        """Raise NotInTime if it is known that no candidate opens within this time."""
+    def check_in_time(self, spec: Spec, within_s: float, run: str = "") -> None:
+        """Raise NotInTime if it is known that no candidate opens within this time. `run`: the run that calls."""
         core = self._core
         known = core.replica.loaded
-        if known is None or core.commits.busy or not _closed_ms(core, known.state, spec, within_s):
+        if known is None or core.commits.busy or not _closed_ms(core, known.state, spec, within_s, run):
             return
         core.catch_up()  # another process may have ended the pause
         state = core.replica.state
-        if wait_ms := _closed_ms(core, state, spec, within_s):
+        if wait_ms := _closed_ms(core, state, spec, within_s, run):
             raise _outlasting(core, state, spec, wait_ms)
 
     def ask(
@@ -207,6 +210,16 @@ class ModelCalls:
         self._core.commits.put(cmd.ObserveRates(ident, readings))
         return ()
 
+    def observe_plan(self, model: str, readings: tuple[PlanReading, ...]) -> None:
+        """Report the plan windows of a model's account, where they say something new."""
+        core = self._core
+        known, account = core.replica.loaded, account_of(parse_model(model))
+        if known is not None and not core.commits.busy:
+            now = core.now()
+            readings = tuple(each for each in readings if news(known.state, account, each, now) is not None)
+        if readings:
+            core.commits.put(cmd.ObservePlan(account, readings))
+
     def is_paused(self, model: str) -> bool:
         """Whether a rate limit pauses this model now, as far as this process knows."""
         core = self._core
@@ -282,7 +295,8 @@ class _Patience:
         core, left_s = self._core, self._deadline - self._core.loop.time()
         try:
             busy, spec = core.commits.busy, self._command.spec
-            wait_ms = 0 if busy else _closed_ms(core, core.replica.state, spec, left_s)
+            run = self._command.run
+            wait_ms = 0 if busy else _closed_ms(core, core.replica.state, spec, left_s, run)
             if wait_ms:
                 self._future.set_exception(_outlasting(core, core.replica.state, spec, wait_ms))
                 return
@@ -311,10 +325,10 @@ class _Patience:
         return known
 
 
-def _closed_ms(core: GateCore, state: State, spec: Spec, within_s: float) -> int:
+def _closed_ms(core: GateCore, state: State, spec: Spec, within_s: float, run: str) -> int:
     """How long all candidates stay closed, if that is longer than `within_s`; otherwise 0."""
     now = core.now()
-    wait_ms = opens_at(state, state.queue(spec), now) - now
+    wait_ms = opens_at(state, state.queue(spec), now, run=bool(run)) - now
     return wait_ms if wait_ms > within_s * 1000 else 0
 
 

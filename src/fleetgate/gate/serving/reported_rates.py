@@ -7,6 +7,7 @@ from time import time_ns
 
 from fleetgate.core.usage import Reading
 from fleetgate.gate.serving.model_calls import ModelCalls
+from fleetgate.signals.plan_windows import windows_in_headers
 from fleetgate.signals.limit_subject import Subject, of_hint
 from fleetgate.signals.provider_vocabulary import dialect_of
 from fleetgate.signals.rate_limit_headers import HOUR_MS, lowered, pools_hint, readings_of
@@ -36,6 +37,9 @@ def report_rates(
     readings = readings_of(dialect_of(provider), headers, now) if follows else ()
     left = calls.observe_rates(lease, model, readings) if readings else ()
     rates = [each.unit for each in readings if each.per_ms <= HOUR_MS]
+    windows = windows_in_headers(headers, now, name)
+    if windows:
+        calls.observe_plan(model, windows)
     for hint in pools_hint(headers, now, rates):
         subject = of_hint(provider, hint, name) or Subject("")
         calls.used_up(lease, hint.wait_ms, subject.scope, subject.family)

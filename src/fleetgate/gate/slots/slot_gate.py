@@ -216,4 +216,5 @@ def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:
         force,
         settings.budgets,
         zone_of(settings.time_zone),
+        settings.plans,
     )

@@ -16,6 +16,10 @@ from fleetgate.signals.agents.settings_files import as_object, read_text
 from fleetgate.signals.agents.usage.records import AgentStart, UsageRecords, names_in, wall_ms, written_since
 from fleetgate.signals.agents.usage.reports import ModelUsage, RecordedUsage, field, usage_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fleetgate.core.plans.reading import PlanReading
+
 _MODEL_COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens", "outputTokens")
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
@@ -29,6 +33,11 @@ class _Result(Struct):
     usage: Any = None
     models: Any = msgspec.field(default=None, name="modelUsage")
     since: Any = msgspec.field(default=None, name="model_usage_since_last_result")
+
+
+class _LimitEvent(Struct):
+    type: str = ""
+    rate_limit_info: Any = None
 
 
 class _Answer(Struct):
@@ -47,6 +56,7 @@ class _Answered(Struct):
 
 class ClaudeUsage(UsageRecords):
     marks = (b'"type":"result"',)
+    plan_marks = (b'"rate_limit_event"',)
     record_marks = (b'"usage":{', b'"cost-state"')
 
     def reported(self, line: bytes, resumed: bool) -> RecordedUsage | None:
@@ -65,6 +75,18 @@ class ClaudeUsage(UsageRecords):
             return RecordedUsage(_by_model(models, found.num_turns), is_total=True)
         model = next(iter(models)) if len(models) == 1 else ""
         return RecordedUsage((ModelUsage(model, _usage(found.usage, found.num_turns)),), id=text_of(found.uuid))
+
+    def plan_windows(self, line: bytes, now_wall_ms: int, model: str) -> tuple[PlanReading, ...]:
+        from fleetgate.signals.plan_windows import window_in_event
+
+        if line[:1] == b"[":
+            events = [each for each in decode(line, list[_LimitEvent]) or [] if each.type == "rate_limit_event"]
+        else:
+            event = decode(line, _LimitEvent) if type_of(line) == b"rate_limit_event" else None
+            events = [] if event is None else [event]
+        infos = [each.rate_limit_info for each in events if isinstance(each.rate_limit_info, dict)]
+        found = [window_in_event(info, now_wall_ms, model) for info in infos]
+        return tuple(each for each in found if each is not None)
 
     def files(self, start: AgentStart) -> Iterator[str]:
         """Of each session, its helpers' transcripts and then its own, which may have a total of them all."""

@@ -24,6 +24,7 @@ class _Counted(Struct):
     type: Any = None
     model: Any = None
     info: Any = None
+    rate_limits: Any = None
 
 
 class _CountRecord(Struct):
@@ -73,10 +74,13 @@ class CodexUsage(UsageRecords):
         if found.type == "turn_context":
             return RecordedUsage(model=text_of(payload.model), at_ms=at)
         last, total = field(payload.info, "last_token_usage"), field(payload.info, "total_token_usage")
-        if found.type != "event_msg" or payload.type != "token_count" or not isinstance(last, dict):
+        if found.type != "event_msg" or payload.type != "token_count":
             return None
+        limits = payload.rate_limits if isinstance(payload.rate_limits, dict) else None
+        if not isinstance(last, dict):
+            return None if limits is None else RecordedUsage(at_ms=at, limits=limits)
         state = [count(field(total, name)) for name in ("input_tokens", "output_tokens")]
-        return RecordedUsage((ModelUsage("", _usage(last)),), f"{state}", at_ms=at)
+        return RecordedUsage((ModelUsage("", _usage(last)),), f"{state}", at_ms=at, limits=limits)
 
 
 def _usage(told: Any) -> Usage:

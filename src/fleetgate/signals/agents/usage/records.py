@@ -11,6 +11,10 @@ from msgspec import Struct
 from fleetgate.signals.agents.agent import Agent
 from fleetgate.signals.agents.usage.reports import RecordedUsage
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fleetgate.core.plans.reading import PlanReading
+
 
 class AgentStart(Struct, frozen=True):
     """The start of a run: what tells where the agent keeps its records of it."""
@@ -27,6 +31,7 @@ class UsageRecords:
 
     marks: tuple[bytes, ...] = ()  # one is in every line of its output that reports usage
     record_marks: tuple[bytes, ...] = ()  # the same for its session files
+    plan_marks: tuple[bytes, ...] = ()  # one is in every line of its output that reports plan windows
     reports_cost = True  # where it knows the price of a model
     reports_in_text = False  # whether `reported` finds anything where the agent prints text
 
@@ -36,6 +41,10 @@ class UsageRecords:
     def reported(self, line: bytes, resumed: bool) -> RecordedUsage | None:
         """The usage that a line of stdout reports. `resumed`: the run resumes a session."""
         return None
+
+    def plan_windows(self, line: bytes, now_wall_ms: int, model: str) -> tuple[PlanReading, ...]:
+        """The plan windows that a line of stdout reports (rule W1)."""
+        return ()
 
     def reported_at_end(self, end: bytes) -> RecordedUsage | None:
         """The usage that the end of stdout reports, where that is not one line."""

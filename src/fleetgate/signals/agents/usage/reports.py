@@ -39,6 +39,7 @@ class RecordedUsage(Struct, frozen=True):
     is_total: bool = False  # all that the session has used so far
     model: str = ""  # the model in use from here on
     at_ms: int | None = None  # wall time; None: as the record before it
+    limits: dict[str, Any] | None = None  # of a plan, as Codex writes them
 
 
 class RecordSum:
@@ -51,6 +52,7 @@ class RecordSum:
         self._stood: dict[str, Usage] = {}  # the running total, before the run
         self._model = ""
         self._found = False
+        self.limits: RecordedUsage | None = None  # the last report with limits of a plan
 
     def pass_over(self, report: RecordedUsage) -> None:
         """Take a report from before the run."""
@@ -62,6 +64,8 @@ class RecordSum:
 
     def add(self, report: RecordedUsage) -> None:
         """Take a report of the run."""
+        if report.limits is not None:
+            self.limits = report
         self._model = report.model or self._model
         if report.is_total:
             self._replace(report.parts)

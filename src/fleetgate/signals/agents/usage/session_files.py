@@ -11,8 +11,10 @@ import os
 import stat
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from fleetgate.signals.agents.usage.records import AgentStart, UsageRecords
-from fleetgate.signals.agents.usage.reports import ModelUsage, RecordedUsage, RecordSum
+from fleetgate.signals.agents.usage.reports import RecordedUsage, RecordSum
 from fleetgate.signals.output_buffers import MarkedLines
 
 _MOST_BYTES = 64 << 20  # of the end of a file
@@ -20,15 +22,15 @@ _PIECE = 1 << 20
 _MOST_FILES = 500  # of one run: a session may have a file for each of its helpers
 
 
-def usage_since(records: UsageRecords, start: AgentStart) -> list[ModelUsage] | None:
-    """What each model used since the start, by the agent's own records; None where they do not tell."""
+def usage_since(records: UsageRecords, start: AgentStart) -> RecordSum:
+    """What was used since the start, by the agent's own records."""
     total = RecordSum()
     for report in records.kept(start) or _from_files(records, start):
         if report.at_ms is not None and report.at_ms >= start.since_wall_ms:
             total.add(report)
         else:
             total.pass_over(report)
-    return total.by_model()
+    return total
 
 
 def _from_files(records: UsageRecords, start: AgentStart) -> Iterator[RecordedUsage]:
@@ -42,7 +44,7 @@ def _from_files(records: UsageRecords, start: AgentStart) -> Iterator[RecordedUs
             if report is None:
                 continue
             at = at if report.at_ms is None else report.at_ms
-            yield RecordedUsage(report.parts, report.id, report.is_total, report.model, at)
+            yield replace(report, at_ms=at)
 
 
 def _marked_lines(path: str, marks: tuple[bytes, ...], since_wall_ms: int) -> Iterator[bytes]:

@@ -1,0 +1,44 @@
+"""The keys of a plan in `[plans]`. Defaults are taken from the engine."""
+
+from __future__ import annotations
+
+from fleetgate.config import value_types as v
+from fleetgate.config.schema.shapes import Key, Scalar, Table
+from fleetgate.config.units import format_duration, parse_duration_ms
+from fleetgate.core.entities import PlanRule
+
+_DURATION = Scalar("duration", parse_duration_ms)
+
+PLAN = Table(
+    "the plan of a provider",
+    (
+        Key(
+            "reserve",
+            Scalar("percentage", v.read_share),
+            "How much of each window is kept for interactive work.",
+            '"20%"',
+            f"{PlanRule('').reserve // 100}%",
+        ),
+        Key(
+            "pace",
+            Scalar("true or false", v.read_flag),
+            "Whether batch work keeps to the pace: it stops when as large a part of a window is used as has passed.",
+            "true",
+            "true",
+        ),
+        Key(
+            "band",
+            _DURATION,
+            "How far behind the pace the usage must be for batch work to start again; at most a fifth of the window.",
+            '"1h"',
+            format_duration(PlanRule("").band_ms),
+        ),
+        Key(
+            "drain",
+            _DURATION,
+            "How long before the reset the rest of a window is free for all.",
+            '"30m"',
+            format_duration(PlanRule("").drain_ms),
+        ),
+    ),
+)

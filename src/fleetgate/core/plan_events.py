@@ -1,0 +1,26 @@
+"""The events about plan windows. `core/events.py` has all events; readers take them from there."""
+
+from msgspec import Struct
+
+
+class PlanObserved(Struct, tag="plan_observed", omit_defaults=True):
+    """How much of a plan window is used, as the provider says; written where a decision or the percentage changes."""
+
+    account: str
+    window: str  # 5h, 7d, 7d_opus
+    used: int  # in hundredths of a percent
+    resets_at: int
+    length_ms: int
+    seen_at: int  # when the provider said so
+    family: str = ""  # the models that it counts, as a glob; "": all
+
+
+class PlanRunway(Struct, tag="plan_runway", omit_defaults=True):
+    """A plan window runs dry before its reset if it is used as in the last hour; or no longer does."""
+
+    account: str
+    window: str
+    level: str  # dry or safe
+    used: int
+    resets_at: int
+    dry_at: int = 0  # when it runs dry at this pace; 0: it does not

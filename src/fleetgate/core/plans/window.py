@@ -1,0 +1,216 @@
+"""A plan window: how much of it is used, whom it holds back, and when that ends (rules W1, W2).
+
+Theory of operation
+===================
+
+*State.* The provider says how much is used, and when the window resets. Nothing else changes `used`; when the reset has
+passed, it counts as zero until the provider speaks of a new window.
+
+*The question.* `opens_at(work_class, now)` answers when work of a class may start. Interactive work is never held back
+here. Normal work may use all but the reserve. Batch work keeps to the pace: it starts while the used part is behind the
+elapsed part by more than a band, and once it has started it goes on until the used part has caught up. In the last
+moments before the reset, the drain, what is left is free for all. A window that is used up is closed for all but
+interactive work.
+
+*Hysteresis without a flag.* Between two readings `used` stays as it is and the elapsed part grows. So a pace that is
+open stays open, and one that is closed opens at a moment that is known: `pace_opens_at`. Each reading computes it, from
+what was true just before. So it follows from the events, and time needs no event of its own.
+
+*Example.* A window of 5 h with a band of 1 h. After 2 h, 10 % are used, which is the pace of half an hour: batch work
+is open. It uses 40 % at once; that is the pace of 2 h, and batch work stops. If nothing else is used, it starts
+again after 3 h.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fleetgate.core.entities import BATCH, CLASSES, INTERACTIVE
+from fleetgate.core.limits.adaptive_tuning import NEVER
+from fleetgate.core.model_names import glob
+from fleetgate.core.plans.reading import FULL, HOUR_MS
+from fleetgate.core.pools.parking import ParkingLot
+from fleetgate.core.pools.resource import Resource
+
+if TYPE_CHECKING:
+    from fleetgate.core.entities import PlanRule
+    from fleetgate.core.queue.queue import Queue
+
+_MOST_SAMPLES: Final = 256
+SAME_MS: Final = 300_000  # resets that differ by less are the same: they are rounded, and clocks differ
+
+
+class PlanWindow(Resource):
+    """One window of one account's plan."""
+
+    __slots__ = (
+        "account",
+        "family",
+        "length_ms",
+        "pace_opens_at",
+        "resets_at",
+        "rule",
+        "samples",
+        "seen_at",
+        "used_then",
+        "warned",
+        "window",
+    )
+
+    def __init__(self, account: str, window: str, family: str, rule: PlanRule | None) -> None:
+        super().__init__(window_key(account, window), f"{account} {window}")
+        self.account = account
+        self.window = window
+        self.family = family
+        self.rule = rule
+        self.used_then = 0  # when it was seen last, in hundredths of a percent
+        self.resets_at = 0
+        self.length_ms = HOUR_MS
+        self.seen_at = 0
+        self.pace_opens_at = 0  # from when on batch work keeps to the pace; 0: it does
+        self.samples: list[tuple[int, int]] = []  # when it was seen and how much was used, in this window
+        self.warned = False  # it was reported that it runs dry before its reset
+
+    def __repr__(self) -> str:
+        return f"<PlanWindow {self.id}: {self.used_then / 100:g} % until {self.resets_at}>"
+
+    # What is used.
+
+    def used(self, now: int) -> int:
+        """How much is used, in hundredths of a percent; nothing once it was reset."""
+        return self.used_then if now < self.resets_at else 0
+
+    @property
+    def starts_at(self) -> int:
+        return self.resets_at - self.length_ms
+
+    def concerns(self, model: str) -> bool:
+        """Whether calls of a model count in it. `model` is without its provider."""
+        return not self.family or glob(self.family, model)
+
+    def observe(self, used: int, resets_at: int, length_ms: int, seen_at: int, now: int) -> None:
+        """The provider said this."""
+        same = self.is_same(resets_at, now)
+        is_open = same and self._keeps_pace(now)
+        if not same:
+            self.samples, self.warned = [], False
+        self.used_then, self.resets_at, self.length_ms, self.seen_at = used, resets_at, length_ms, seen_at
+        self._sample(seen_at, used)
+        self.pace_opens_at = self._pace_moment(self.used_then, is_open, now)
+
+    def is_same(self, resets_at: int, now: int) -> bool:
+        """Whether this reset is that of the window that is known."""
+        return now < self.resets_at and abs(resets_at - self.resets_at) <= SAME_MS
+
+    def _sample(self, at: int, used: int) -> None:
+        """Remember what was used when; of the last hour all, of the time before it the last."""
+        samples = self.samples
+        samples.append((at, used))
+        while len(samples) > 1 and (samples[1][0] <= at - HOUR_MS or len(samples) > _MOST_SAMPLES):
+            samples.pop(0)
+
+    def configure(self, rule: PlanRule | None, now: int) -> None:
+        """Another rule is in force."""
+        if rule != self.rule:
+            is_open = self._keeps_pace(now)
+            self.rule = rule
+            self.pace_opens_at = self._pace_moment(self.used_then, is_open, now)
+
+    # Pace.
+
+    def _keeps_pace(self, now: int) -> bool:
+        return self.pace_opens_at <= now
+
+    def _pace_moment(self, used: int, is_open: bool, now: int) -> int:
+        """From when on batch work keeps to the pace if so much is used, given whether it did until now; 0: it does."""
+        level_at = self.starts_at + used * self.length_ms // FULL  # when the elapsed part is as large as the used one
+        if is_open and level_at < now:
+            return 0
+        moment = level_at + self.band_ms + 1
+        return 0 if moment <= now else moment
+
+    @property
+    def band_ms(self) -> int:
+        """How far behind the pace batch work must be to start: as the rule says, at most a fifth of the window."""
+        band_ms = 0 if self.rule is None else self.rule.band_ms
+        return min(band_ms, self.length_ms // 5)
+
+    @property
+    def drains_at(self) -> int:
+        """From when on what is left is free for all."""
+        drain_ms = 0 if self.rule is None else self.rule.drain_ms
+        return self.resets_at - min(drain_ms, self.length_ms // 2)
+
+    # Whether work may start.
+
+    def opens_at(self, work_class: str, now: int) -> int:
+        """From when on work of a class may start, 0: now."""
+        return self._opens_at(work_class, self.used_then, self.pace_opens_at, now)
+
+    def _opens_at(self, work_class: str, used: int, pace_opens_at: int, now: int) -> int:
+        rule = self.rule
+        if rule is None or now >= self.resets_at or work_class == INTERACTIVE:
+            return 0
+        if used >= FULL:
+            return self.resets_at
+        drains_at = self.drains_at
+        if now >= drains_at:
+            return 0
+        if used >= FULL - rule.reserve:
+            return drains_at
+        if work_class == BATCH and rule.pace and pace_opens_at > now:
+            return min(pace_opens_at, drains_at)
+        return 0
+
+    def differs(self, used: int, now: int) -> bool:
+        """Whether other work may start if so much were used."""
+        pace = self._pace_moment(used, self._keeps_pace(now), now)
+        return (used < FULL) != (self.used_then < FULL) or any(
+            (self._opens_at(each, used, pace, now) > now) != (self.opens_at(each, now) > now) for each in CLASSES
+        )
+
+    # Parked queues.
+
+    def park(self, queue: Queue, own_limit: int) -> None:
+        needed = (CLASSES.index(queue.spec.work_class), 0)
+        lot = self.parking.lots.get(needed)
+        if lot is None:
+            lot = self.parking.lots[needed] = ParkingLot(self.shares)
+        lot.add(queue)
+
+    def changes_at(self, now: int) -> int:
+        moments = [self.opens_at(CLASSES[rank], now) for (rank, _), lot in self.parking.lots.items() if lot.projects]
+        return max(min(moments, default=NEVER), now + 1)
+
+    def first_admissible(self, now: int) -> Queue | None:
+        best: Queue | None = None
+        self.parking.look_at = NEVER
+        for lot in self._lots(now):
+            first = lot.first()
+            if first is not None and (best is None or self.shares.rank(first) < self.shares.rank(best)):
+                best = first
+        return best
+
+    def first_admissible_of(self, project: str, now: int) -> Queue | None:
+        if self.parking.holds_one_project():
+            return None
+        queues = [queue for lot in self._lots(now) if (queue := lot.of_project(project)) is not None]
+        return min(queues, key=self.shares.rank, default=None)
+
+    def _lots(self, now: int) -> list[ParkingLot]:
+        """The lots of the classes that may start; `look_at` says when the next one may."""
+        found = []
+        for (rank, _), lot in self.parking.lots.items():
+            if not lot.projects:
+                continue
+            opens_at = self.opens_at(CLASSES[rank], now)
+            if opens_at <= now:
+                found.append(lot)
+            elif opens_at < self.parking.look_at:
+                self.parking.look_at = opens_at
+        return found
+
+
+def window_key(account: str, window: str) -> str:
+    """The key of its resource. No pool or budget has such a key."""
+    return f"plan {account} {window}"

@@ -1,0 +1,36 @@
+"""Events about plan windows: what of them is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetgate.core import events as ev
+from fleetgate.core.plans.runway import DRY
+
+if TYPE_CHECKING:
+    from fleetgate.core.state.state import State
+
+
+class PlanEvents:
+    """Applies them to one state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def observed(self, event: ev.PlanObserved, at: int) -> None:
+        state = self._state
+        window = state.plans.named(event.account, event.window)
+        is_new = window is None
+        if window is None:
+            window = state.plans.add(event.account, event.window, event.family)
+        window.observe(event.used, event.resets_at, event.length_ms, event.seen_at, at)
+        if is_new and window.rule is not None:
+            state.cap_events.rebuild()  # requests of the account need it from now on
+        else:
+            state.changed_pools[window.key] = window
+        state.touched_plans[window.key] = window
+
+    def runway(self, event: ev.PlanRunway, at: int) -> None:
+        window = self._state.plans.named(event.account, event.window)
+        assert window is not None, f"no window {event.window} of {event.account}"
+        window.warned = event.level == DRY

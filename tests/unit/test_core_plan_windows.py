@@ -1,0 +1,487 @@
+"""Plan windows in the engine: what is known of them, and whom they hold back (rules W1, W2)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import CLASSES, BudgetRule, PlanRule, Rule, Spec
+from fleetgate.core.errors import BadName, BadRequest
+from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.plans.plans import MOST_ACCOUNTS, MOST_WINDOWS
+from fleetgate.core.plans.reading import DAY_MS, FULL, HOUR_MS, PlanReading
+from fleetgate.core.plans.runway import DRY, SAFE, TIGHT, runway
+from fleetgate.core.plans.window import PlanWindow
+from fleetgate.core.state.snapshot_format import Snapshot
+from fleetgate.core.state.state import State
+from fleetgate.core.views.pool_and_lease_views import capacity, ticket_view
+from fleetgate.core.views.wait_reasons import opens_at
+
+T0 = 1_800_000_000_000
+ME = "h1|b0|4026|100|5000"
+SONNET, OPUS = "anthropic/claude-sonnet-4-6", "anthropic/claude-opus-4-6"
+MINUTE_MS = 60_000
+PLAN = PlanRule("anthropic", reserve=2_000, pace=True, drain_ms=30 * MINUTE_MS, band_ms=HOUR_MS)
+
+
+class Bench:
+    """An engine with a plan, and a window of five hours that began at T0."""
+
+    def __init__(self, *plans: PlanRule) -> None:
+        self.engine = Engine(me=ME)
+        self.now = T0
+        self.number = 0
+        self.do(cmd.LoadFile("f", "1", 1, (Rule("agents", "host", cap=99),), plans=plans or (PLAN,)))
+
+    @property
+    def state(self) -> State:
+        return self.engine.state
+
+    @property
+    def window(self) -> PlanWindow:
+        found = self.state.plans.named("anthropic", "5h")
+        assert found is not None
+        return found
+
+    def do(self, command: cmd.Command) -> list[ev.Event]:
+        events = self.engine.handle(cmd.Tick(), self.now) if not isinstance(command, cmd.Tick) else []
+        events += self.engine.handle(command, self.now)
+        check_invariants(self.state)
+        check_settled(self.state, self.now)
+        return events
+
+    def at(self, hours: float) -> Bench:
+        """Go to that many hours after the beginning of the window; everything due on the way is done."""
+        end = T0 + int(hours * HOUR_MS)
+        while (due := self.engine.next_deadline()) is not None and due <= end:
+            self.now = max(due, self.now)
+            self.do(cmd.Tick())
+        self.now = max(end, self.now)
+        self.do(cmd.Tick())
+        return self
+
+    def seen(self, percent: float, **other: object) -> list[ev.Event]:
+        """The provider says how much is used."""
+        reading = PlanReading("5h", round(percent * 100), T0 + 5 * HOUR_MS - self.now, 5 * HOUR_MS)
+        return self.do(cmd.ObservePlan("anthropic", (msgspec.structs.replace(reading, **other),)))
+
+    def asks(self, work_class: str, model: str = SONNET, **other: object) -> str:
+        self.number += 1
+        ident = f"{work_class}{self.number}"
+        spec = Spec((model,), host="h1", work_class=work_class)
+        self.do(cmd.Acquire(ident, spec, ME, **other))  # type: ignore[arg-type]
+        return ident
+
+    def enters(self, work_class: str, model: str = SONNET) -> bool:
+        """Whether a request like this enters at once; it leaves again."""
+        ident = self.asks(work_class, model)
+        entered = ident in self.state.leases
+        self.do(cmd.Release(ident) if entered else cmd.Cancel(ident))
+        return entered
+
+    def open(self) -> tuple[bool, bool, bool]:
+        interactive, normal, batch = (self.enters(each) for each in CLASSES)
+        return interactive, normal, batch
+
+
+def test_w1_a_window_is_known_once_it_was_seen_and_is_empty_after_its_reset():
+    bench = Bench().at(1)
+    bench.seen(63)
+    assert bench.window.used(bench.now) == 6_300
+    assert bench.window.used(T0 + 5 * HOUR_MS) == 0
+    bench.at(5.5)
+    assert bench.open() == (True, True, True)
+
+
+def test_w1_a_reading_is_recorded_only_if_it_changes_a_decision_or_the_percentage():
+    bench = Bench().at(2)
+    assert len(bench.seen(10)) == 1
+    assert not bench.seen(10)
+    assert not bench.seen(10.4)
+    assert [type(event) for event in bench.seen(11.2)] == [ev.PlanObserved]
+    bench.seen(39.5)
+    assert not bench.seen(39.9)
+    assert bench.seen(40)  # batch work stops
+    bench.seen(79.5)
+    assert not bench.seen(79.9)
+    assert bench.seen(80)  # normal work stops
+    bench.seen(99.9)
+    assert bench.seen(100)  # it is used up
+
+
+def test_w1_the_newest_reading_wins():
+    bench = Bench().at(2)
+    bench.seen(50)
+    assert not bench.seen(30, age_ms=1)
+    assert bench.seen(30)
+    assert bench.window.used_then == 3_000
+
+
+def test_w1_a_reading_of_unknown_age_only_raises():
+    bench = Bench().at(2)
+    assert bench.seen(50, is_floor=True)
+    assert not bench.seen(30, is_floor=True)
+    assert bench.seen(60, is_floor=True)
+    earlier = PlanReading("5h", 9_900, HOUR_MS, 5 * HOUR_MS, is_floor=True)
+    assert not bench.do(cmd.ObservePlan("anthropic", (earlier,)))  # of the window before
+
+
+def test_w1_a_reading_without_a_reset_is_of_the_window_that_is_known():
+    bench = Bench().at(1)
+    assert not bench.seen(50, resets_in_ms=0)
+    bench.seen(20)
+    assert bench.seen(50, resets_in_ms=0)
+    assert bench.window.resets_at == T0 + 5 * HOUR_MS
+
+
+def test_w1_a_reset_that_differs_by_a_little_is_the_same_and_the_first_is_kept():
+    bench = Bench().at(1)
+    bench.seen(20)
+    bench.seen(25, resets_in_ms=4 * HOUR_MS + MINUTE_MS)
+    assert bench.window.resets_at == T0 + 5 * HOUR_MS
+
+
+def test_w1_a_window_of_which_nothing_is_used_is_recorded_once():
+    bench = Bench().at(0)
+    assert bench.seen(0)
+    bench.at(1)
+    assert not bench.seen(0, resets_in_ms=5 * HOUR_MS)
+
+
+def test_w1_what_cannot_be_a_window_is_ignored():
+    bench = Bench()
+    good = PlanReading("5h", 5_000, HOUR_MS, 5 * HOUR_MS)
+    for wrong in (
+        {"window": ""},
+        {"window": "x" * 40},
+        {"window": "5 h"},
+        {"window": "fünf"},
+        {"used": -1},
+        {"used": 10**9},
+        {"length_ms": 0},
+        {"length_ms": 10**15},
+        {"resets_in_ms": -5},
+        {"resets_in_ms": 10**12},
+        {"age_ms": -1},
+        {"age_ms": 2 * HOUR_MS},  # its reset has passed
+        {"family": "x" * 200},
+    ):
+        assert not bench.do(cmd.ObservePlan("anthropic", (msgspec.structs.replace(good, **wrong),)))
+    with pytest.raises(BadName):
+        bench.do(cmd.ObservePlan("not an account", (good,)))
+    with pytest.raises(BadRequest, match="valid is a provider"):
+        bench.do(cmd.ObservePlan("anthropic@default", (good,)))
+
+
+def test_w1_no_more_than_so_many_accounts_and_windows_are_kept():
+    bench = Bench()
+    for number in range(MOST_ACCOUNTS + 3):
+        bench.do(cmd.ObservePlan(f"p{number}", (PlanReading("5h", 1, HOUR_MS, 5 * HOUR_MS),)))
+    for number in range(1, MOST_WINDOWS + 3):
+        bench.do(cmd.ObservePlan("p1", (PlanReading(f"{number}d", 1, HOUR_MS, DAY_MS),)))
+    assert len(bench.state.plans.by_account) == MOST_ACCOUNTS
+    assert len(bench.state.plans.by_account["p1"]) == MOST_WINDOWS
+
+
+def test_w2_without_a_plan_a_window_holds_nothing_back():
+    bench = Bench(PlanRule("openai")).at(1)
+    bench.seen(99)
+    assert bench.open() == (True, True, True)
+
+
+def test_w2_interactive_work_may_use_all_and_normal_work_all_but_the_reserve():
+    bench = Bench().at(4)
+    bench.seen(79)
+    assert bench.open() == (True, True, False)
+    bench.seen(80)
+    assert bench.open() == (True, False, False)
+    bench.seen(100)
+    assert bench.open() == (True, False, False)
+
+
+def test_w2_batch_work_starts_behind_the_pace_and_stops_when_it_has_caught_up():
+    bench = Bench().at(0.5)
+    bench.seen(0)
+    assert bench.open() == (True, True, False)
+    assert bench.at(1.1).open() == (True, True, True)
+    bench.seen(20)
+    assert bench.open() == (True, True, True)  # 22 % of the time has passed
+    bench.seen(22.5)
+    assert bench.open() == (True, True, False)
+    assert bench.at(1.9).open() == (True, True, False)  # behind, and not by the band
+    assert bench.at(2.2).open() == (True, True, True)
+
+
+def test_w2_before_the_reset_the_rest_is_free_for_all_unless_nothing_is_left():
+    bench = Bench().at(4.4)
+    bench.seen(95)
+    assert bench.open() == (True, False, False)
+    assert bench.at(4.51).open() == (True, True, True)
+    bench.seen(100)
+    assert bench.open() == (True, False, False)
+    assert bench.at(5.01).open() == (True, True, True)
+
+
+def test_w2_without_pace_batch_work_is_held_back_by_the_reserve_only():
+    bench = Bench(PlanRule("anthropic", reserve=1_000, pace=False)).at(1)
+    bench.seen(89)
+    assert bench.open() == (True, True, True)
+    bench.seen(90)
+    assert bench.open() == (True, False, False)
+
+
+def test_w2_the_rule_of_an_account_goes_before_that_of_its_provider():
+    bench = Bench(PLAN, PlanRule("anthropic@work", reserve=0, pace=False)).at(1)
+    bench.do(cmd.ObservePlan("anthropic@work", (PlanReading("5h", 9_000, HOUR_MS, 5 * HOUR_MS),)))
+    bench.do(cmd.ObservePlan("anthropic@spare", (PlanReading("5h", 9_000, HOUR_MS, 5 * HOUR_MS),)))
+    assert bench.enters("batch", "anthropic@work/claude-sonnet-4-6")
+    assert not bench.enters("normal", "anthropic@spare/claude-sonnet-4-6")
+
+
+def test_w2_a_window_of_a_family_holds_back_that_family():
+    bench = Bench().at(1)
+    bench.do(cmd.ObservePlan("anthropic", (PlanReading("7d_opus", 9_900, DAY_MS, 7 * DAY_MS, "claude-opus-*"),)))
+    assert not bench.enters("normal", OPUS)
+    assert bench.enters("normal", SONNET)
+    assert bench.enters("normal", "openai/gpt-5")
+
+
+def test_w2_what_waits_enters_at_the_moment_that_was_promised():
+    bench = Bench().at(1.1)
+    bench.seen(50)
+    batch, normal = bench.asks("batch"), bench.asks("normal")
+    assert (batch in bench.state.leases, normal in bench.state.leases) == (False, True)
+    view = ticket_view(bench.state, batch, bench.now)
+    assert view is not None
+    reason = view.reason
+    assert (reason.code, reason.window, reason.used, reason.resets_at) == (
+        "plan_window",
+        "anthropic 5h",
+        5_000,
+        T0 + 5 * HOUR_MS,
+    )
+    assert reason.until == T0 + 3 * HOUR_MS + HOUR_MS // 2 + 1
+    assert (view.pool, view.position, view.of) == ("anthropic 5h", 1, 1)
+    assert view.estimate_ms == (reason.until - bench.now, reason.until - bench.now)
+    queue = bench.state.queue(Spec((SONNET,), host="h1", work_class="batch"))
+    assert opens_at(bench.state, queue, bench.now) == reason.until
+    assert opens_at(bench.state, queue, bench.now, run=True) == bench.now
+    bench.at((reason.until - 1 - T0) / HOUR_MS)
+    assert batch in bench.state.tickets
+    bench.at((reason.until - T0) / HOUR_MS)
+    assert batch in bench.state.leases
+
+
+def test_w2_the_reason_says_what_the_window_is_kept_for():
+    bench = Bench().at(2)
+    texts = []
+    for percent in (50, 85, 100):
+        bench.seen(percent)
+        view = ticket_view(bench.state, bench.asks("batch"), bench.now)
+        assert view is not None
+        texts.append(view.reason.text)
+    assert "50 % used after 40 % of its time" in texts[0]
+    assert "kept for interactive work" in texts[1]
+    assert "used up" in texts[2]
+
+
+def test_w2_several_windows_hold_back_until_the_last_of_them_opens():
+    bench = Bench().at(1.1)
+    bench.seen(50)
+    week = PlanReading("7d", 9_000, 3 * DAY_MS, 7 * DAY_MS)
+    bench.do(cmd.ObservePlan("anthropic", (week,)))
+    view = ticket_view(bench.state, bench.asks("batch"), bench.now)
+    assert view is not None
+    assert view.reason.window == "anthropic 7d"
+    assert view.reason.until == bench.now + 3 * DAY_MS - 30 * MINUTE_MS
+
+
+def test_w2_calls_of_a_run_go_on():
+    bench = Bench().at(2)
+    bench.seen(90)
+    assert not bench.enters("batch")
+    spec = Spec((SONNET,), "requests", host="h1", work_class="batch")
+    bench.do(cmd.Acquire("call", spec, ME, run="run1"))
+    assert "call" in bench.state.leases
+
+
+def test_w2_with_any_candidate_a_request_uses_another_account():
+    bench = Bench().at(2)
+    bench.seen(90)
+    spec = Spec((SONNET, "openai/gpt-5"), host="h1", work_class="batch", any_candidate=True)
+    bench.do(cmd.Acquire("one", spec, ME))
+    assert bench.state.leases["one"].model == "openai/gpt-5"
+
+
+def test_w2_the_oldest_of_what_may_start_enters_first_whatever_its_class():
+    bench = Bench().at(2)
+    bench.do(cmd.SetRule(Rule("agents", "anthropic", cap=1)))
+    bench.seen(90)
+    waiting = [bench.asks(each) for each in ("batch", "normal", "batch")]
+    bench.at(4.6)
+    for ident in waiting:
+        assert ident in bench.state.leases
+        bench.do(cmd.Release(ident))
+
+
+def test_w2_projects_are_looked_at_in_turn_when_a_window_opens():
+    bench = Bench().at(2)
+    bench.do(cmd.SetRule(Rule("agents", "anthropic", cap=1)))
+    bench.do(cmd.SetRule(Rule("agents", "host", cap=2)))
+    bench.seen(90)
+    for number, project in enumerate(("web", "api", "web", "api")):
+        spec = Spec((SONNET,), host="h1", work_class=("batch", "normal")[number // 2], project=project)
+        bench.do(cmd.Acquire(f"{project}{number}", spec, ME))
+    bench.at(4.6)
+    assert len(bench.state.leases) == 1
+    for _ in range(3):
+        (ident,) = bench.state.leases
+        bench.do(cmd.Release(ident))
+    assert len(bench.state.leases) == 1
+
+
+def test_w2_a_new_rule_applies_at_once():
+    bench = Bench().at(2)
+    bench.seen(85)
+    waiting = bench.asks("normal")
+    relaxed = PlanRule("anthropic", reserve=0, pace=False)
+    bench.do(cmd.LoadFile("f", "2", 2, (Rule("agents", "host", cap=99),), plans=(relaxed,)))
+    assert waiting in bench.state.leases
+    bench.do(cmd.LoadFile("f", "3", 3, (Rule("agents", "host", cap=99),), plans=(PLAN,)))
+    assert not bench.enters("normal")
+    bench.do(cmd.LoadFile("f", "4", 4, (Rule("agents", "host", cap=99),)))
+    assert bench.open() == (True, True, True)
+
+
+@pytest.mark.parametrize(
+    "wrong", [PlanRule("not one"), PlanRule("a", reserve=10_001), PlanRule("a", drain_ms=-1), PlanRule("a", band_ms=-1)]
+)
+def test_w2_a_rule_that_cannot_be_is_refused(wrong: PlanRule):
+    bench = Bench()
+    with pytest.raises((BadRequest, BadName)):
+        bench.do(cmd.LoadFile("f", "9", 9, (), plans=(wrong,)))
+
+
+def test_w2_a_reservation_ends_when_its_request_waits_for_a_window():
+    """Or slots that no request may use would be kept for hours."""
+    bench = Bench().at(2)
+    bench.do(cmd.SetRule(Rule("agents", "anthropic", cap=2)))
+    bench.seen(10)
+    first, second = bench.asks("normal"), bench.asks("normal")
+    bench.do(cmd.Acquire("big", Spec((SONNET,), slots=2, host="h1", work_class="batch"), ME))
+    bench.number += 10
+    for _ in range(3):  # small ones overtake it
+        bench.now += 31_000
+        bench.do(cmd.Release(first))
+        first, second = second, bench.asks("normal")
+        if bench.state.reserved:
+            break
+    assert bench.state.reserved, "nothing was kept for it"
+    bench.seen(70)  # batch work has to wait
+    for ident in list(bench.state.leases):
+        bench.do(cmd.Release(ident))
+    assert not bench.state.reserved
+    assert bench.enters("normal")
+    assert "big" in bench.state.tickets
+
+
+def test_w2_a_reservation_ends_when_its_request_waits_for_the_end_of_a_budget():
+    bench = Bench().at(2)
+    bench.do(cmd.SetRule(Rule("agents", "anthropic", cap=2)))
+    bench.do(cmd.SetBudget(BudgetRule("project:web", "calls", 5, "day")))
+    first, second = bench.asks("normal"), bench.asks("normal")
+    web = Spec((SONNET,), slots=2, host="h1", project="web")
+    bench.do(cmd.Acquire("big", web, ME, estimate=msgspec.structs.replace(_usage(), calls=5)))
+    for _ in range(3):
+        bench.now += 31_000
+        bench.do(cmd.Release(first))
+        first, second = second, bench.asks("normal")
+        if bench.state.reserved:
+            break
+    assert bench.state.reserved
+    spec = Spec(("openai/gpt-5",), host="h1", project="web")
+    bench.do(cmd.Acquire("other", spec, ME, estimate=_usage()))
+    for ident in list(bench.state.leases):
+        if ident != "other":
+            bench.do(cmd.Release(ident))
+    assert "big" in bench.state.tickets
+    assert not bench.state.reserved
+
+
+def _usage():  # type: ignore[no-untyped-def]
+    from fleetgate.core.usage import Usage
+
+    return Usage(calls=1)
+
+
+def test_a11_a_window_that_holds_back_makes_the_capacity_red():
+    bench = Bench().at(2)
+    bench.seen(90)
+    found = capacity(bench.state, Spec((SONNET,), host="h1"), bench.now)
+    assert found.level == "red"
+    assert found.reason is not None
+    assert found.reason.code == "plan_window"
+    bench.asks("batch")
+    people = capacity(bench.state, Spec((SONNET,), host="h1", work_class="interactive"), bench.now)
+    assert people.queued == 0  # batch work that is held back is not ahead of them
+
+
+def test_w3_the_runway_follows_the_burn_of_the_last_hour():
+    bench = Bench().at(1)
+    bench.seen(10)
+    assert runway(bench.window, bench.now).level == SAFE
+    bench.at(1.5)
+    bench.seen(35)
+    found = runway(bench.window, bench.now)
+    assert (found.level, found.burn) == (DRY, 5_000)
+    assert found.dry_at == bench.now + int(1.3 * HOUR_MS)
+    bench.at(2.5)
+    bench.seen(48)
+    assert runway(bench.window, bench.now).level == SAFE
+    bench.at(3.5)
+    bench.seen(66)
+    assert runway(bench.window, bench.now).level == TIGHT
+    bench.at(5.1)
+    assert runway(bench.window, bench.now).level == SAFE
+
+
+def test_w3_a_window_that_was_seen_late_has_no_burn_yet():
+    bench = Bench().at(2.5)
+    bench.seen(50)
+    assert runway(bench.window, bench.now).burn is None
+    assert runway(bench.window, bench.now).level == SAFE
+    bench.seen(95)
+    assert runway(bench.window, bench.now).level == TIGHT
+    bench.seen(100)
+    assert runway(bench.window, bench.now).level == DRY
+    bench.at(3.9)
+    assert runway(bench.window, bench.now).level == DRY
+
+
+def test_w3_a_warning_and_its_end_are_events_once():
+    bench = Bench().at(1)
+    events = bench.seen(50)
+    assert [type(event) for event in events] == [ev.PlanObserved, ev.PlanRunway]
+    assert isinstance(events[1], ev.PlanRunway)
+    assert (events[1].level, events[1].dry_at) == (DRY, bench.now + HOUR_MS)
+    assert not [event for event in bench.seen(52) if isinstance(event, ev.PlanRunway)]
+    bench.at(3.2)
+    (over,) = [event for event in bench.seen(54) if isinstance(event, ev.PlanRunway)]
+    assert over.level == SAFE
+
+
+def test_a_snapshot_has_all_of_it():
+    bench = Bench().at(1)
+    bench.seen(50)
+    bench.asks("batch")
+    text = msgspec.json.encode(bench.state.export(bench.now))
+    state = State.restore(msgspec.json.decode(text, type=Snapshot))
+    assert msgspec.json.encode(state.export(bench.now)) == text
+    other = Engine(state, me=ME)
+    assert other.handle(cmd.Tick(), bench.now) == []
+    assert other.next_deadline() == bench.engine.next_deadline()
+    assert repr(bench.window) == "<PlanWindow anthropic 5h: 50 % until 1800018000000>"
+    assert FULL == 10_000
