@@ -9,8 +9,7 @@ What is exported here is the public API. Everything is loaded on first use: `fle
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as typing has it, which takes long to load
 if TYPE_CHECKING:
     from fleetgate import sync
     from fleetgate.config.errors import ConfigError

@@ -1,5 +1,5 @@
 """`python -m fleetgate` is the `fleetgate` command."""
 
-from fleetgate.cli.main import main
+from fleetgate.cli.start import main
 
 main()

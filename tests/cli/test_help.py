@@ -161,9 +161,9 @@ def test_bash_completes_commands_and_ids(cli: Cli) -> None:
     script = (
         f'PATH="{FLEETGATE.parent}:$PATH"; eval "$(fleetgate completion bash)"; '
         'complete_for() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _fleetgate_completion fleetgate; '
-        'echo "${COMPREPLY[@]}"; }; complete_for fleetgate stat; complete_for fleetgate show ""'
+        'echo "${COMPREPLY[@]}"; }; complete_for fleetgate histo; complete_for fleetgate show ""'
     )
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ)
     )
-    assert done.stdout.splitlines() == ["status", job], done
+    assert done.stdout.splitlines() == ["history", job], done

@@ -448,17 +448,30 @@ def test_w3_the_runway_follows_the_burn_of_the_last_hour():
     assert runway(bench.window, bench.now).level == SAFE
 
 
-def test_w3_a_window_that_was_seen_late_has_no_burn_yet():
+def test_w3_of_a_window_that_was_seen_late_the_mean_counts_until_more_is_known():
     bench = Bench().at(2.5)
-    bench.seen(50)
+    bench.seen(40)
+    found = runway(bench.window, bench.now)
+    assert (found.level, found.burn) == (SAFE, 1_600)
+    bench.at(2.8)
+    bench.seen(46)
+    assert runway(bench.window, bench.now).burn == 2_000  # since it was first seen
+    bench.at(3.6)
+    assert runway(bench.window, bench.now).burn == 600  # in the last hour
+    bench.seen(99)
+    assert runway(bench.window, bench.now).level == DRY
+    bench.seen(100)
+    found = runway(bench.window, bench.now)
+    assert (found.level, found.burn, found.dry_at) == (DRY, None, bench.now)
+
+
+def test_w3_in_its_first_minutes_a_window_has_no_burn():
+    bench = Bench().at(0.05)
+    bench.seen(20)
     assert runway(bench.window, bench.now).burn is None
     assert runway(bench.window, bench.now).level == SAFE
     bench.seen(95)
     assert runway(bench.window, bench.now).level == TIGHT
-    bench.seen(100)
-    assert runway(bench.window, bench.now).level == DRY
-    bench.at(3.9)
-    assert runway(bench.window, bench.now).level == DRY
 
 
 def test_w3_a_warning_and_its_end_are_events_once():

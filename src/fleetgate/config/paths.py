@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 
-from fleetgate.config.errors import ConfigError, ConfigProblem
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from fleetgate.config.errors import ConfigError
 
 _STORES = "valid is sqlite:///absolute/folder, postgresql://user@host/database or memory://"
 _MAC = "Library/Application Support/fleetgate"
@@ -28,7 +28,7 @@ def state_folder(environ: Mapping[str, str] | None = None) -> str:
     folder = expand_home(given, environ)
     if not os.path.isabs(folder):
         # A relative folder would be another gate in every directory, and no cap would hold.
-        raise ConfigError(ConfigProblem("FLEETGATE_HOME", f"found {folder!r}; valid is an absolute path"))
+        raise _problem("FLEETGATE_HOME", f"found {folder!r}; valid is an absolute path")
     return _utf8(os.path.normpath(folder), "FLEETGATE_HOME")
 
 
@@ -37,7 +37,7 @@ def _utf8(path: str, variable: str) -> str:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise ConfigError(ConfigProblem(variable, f"found {path!r}; valid is a path whose name is UTF-8")) from None
+        raise _problem(variable, f"found {path!r}; valid is a path whose name is UTF-8") from None
     return path
 
 
@@ -50,7 +50,7 @@ def config_path(environ: Mapping[str, str] | None = None) -> str:
     try:
         return os.path.abspath(expand_home(given, environ))
     except OSError as error:  # the current directory is gone
-        raise ConfigError(ConfigProblem("FLEETGATE_CONFIG", f"{given!r} is relative, and {error.strerror}")) from error
+        raise _problem("FLEETGATE_CONFIG", f"{given!r} is relative, and {error.strerror}") from error
 
 
 def data_folder(environ: Mapping[str, str] | None = None) -> str:
@@ -88,7 +88,7 @@ def store_url(environ: Mapping[str, str] | None = None) -> str:
         found = f"unsupported scheme {scheme!r}"
     else:
         found = "found no store URL"
-    raise ConfigError(ConfigProblem("FLEETGATE_STORE", f"{found}; {_STORES}"))
+    raise _problem("FLEETGATE_STORE", f"{found}; {_STORES}")
 
 
 def sqlite_folder(url: str) -> str | None:
@@ -118,4 +118,10 @@ def _home(environ: Mapping[str, str], instead: str) -> str:
         return home.rstrip("/")
     found = f"found {home!r}" if home else "is not set"
     hint = "" if instead == "HOME" else f", or set {instead}"
-    raise ConfigError(ConfigProblem("HOME", f"{found}; set it to the absolute path of your home folder{hint}"))
+    raise _problem("HOME", f"{found}; set it to the absolute path of your home folder{hint}")
+
+
+def _problem(variable: str, text: str) -> ConfigError:
+    from fleetgate.config.errors import ConfigError, ConfigProblem  # late: most processes never need them
+
+    return ConfigError(ConfigProblem(variable, text))

@@ -64,6 +64,7 @@ TOLD_BY_DEFAULT = (
     "login",
     "budget_80",
     "budget_100",
+    "plan_dry",
 )
 
 TOLD = (*TOLD_BY_DEFAULT, "budget_50", "queued", "started", "succeeded")

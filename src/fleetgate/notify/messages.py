@@ -15,10 +15,12 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from fleetgate.core import events as ev
+from fleetgate.core.plans.runway import DRY
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
 from fleetgate.log.protocol import Commit
 from fleetgate.present.budgets.text import reached_text
 from fleetgate.present.event_text import sentence
+from fleetgate.present.plan_listing import dry_message
 
 ANY = "any"  # pool
 FOR_GOOD = 1 << 60
@@ -52,6 +54,8 @@ def messages_of(commit: Commit, position_of: Callable[[str], int | None], clock:
         message = _message(event, commit.at, position_of)
         if isinstance(event, ev.BudgetReached):
             message = Message(f"budget_{event.percent}", reached_text(event, clock(event.resets_at)))
+        elif isinstance(event, ev.PlanRunway):
+            message = _of_plan(event, commit.at, clock)
         if message is not None:
             message.seq, message.at, message.event = seq, commit.at, event
             found.append(message)
@@ -120,6 +124,13 @@ def _of_limits(event: ev.Event, at: int) -> Message | None:
     if isinstance(event, ev.Reduced):
         return Message("auto_reduced", sentence(event, at), pool=f"{event.kind} {event.pool}")
     return _of_learning(event, at)
+
+
+def _of_plan(event: ev.PlanRunway, at: int, clock: Callable[[int], str]) -> Message:
+    incident = f"plan {event.account} {event.window}"
+    if event.level == DRY:
+        return Message("plan_dry", dry_message(event, at, clock), opens=incident)
+    return Message("recovered", sentence(event, at), closes=incident)
 
 
 def _of_learning(event: ev.Event, at: int) -> Message | None:

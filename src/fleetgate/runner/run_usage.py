@@ -94,7 +94,7 @@ class RunUsage:
         found = self._limits
         if found is None or found.at_ms is None:
             return ()
-        from fleetgate.signals.plan_windows import windows_in_token_count
+        from fleetgate.signals.agents.plan_windows import windows_in_token_count
 
         return windows_in_token_count(found.limits, found.at_ms, now_wall_ms)
 

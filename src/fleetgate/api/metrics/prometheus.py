@@ -18,8 +18,10 @@ from prometheus_client.exposition import generate_latest
 from fleetgate.api.metrics.usage_counters import UsageCounters
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
+from fleetgate.core.plans.reading import FULL
 from fleetgate.core.state.state import State
 from fleetgate.core.views.budget_views import BudgetView, budget_views
+from fleetgate.core.views.plan_views import PlanView, plan_views
 from fleetgate.core.views.pool_and_lease_views import PoolView, pool_views
 from fleetgate.gate.serving.service_gate import ServiceGate
 
@@ -27,6 +29,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4"
 LAG_EVERY_S = 1.0
 MOST_BUDGETS = 500  # each project may have its own
 BUDGET_GAUGES = ("fleetgate_budget_used", "fleetgate_budget_reserved", "fleetgate_budget_amount")
+PLAN_GAUGES = ("fleetgate_plan_used_ratio", "fleetgate_plan_reset_seconds", "fleetgate_plan_dry_seconds")
 BUCKETS = {
     "fleetgate_wait_seconds": (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0),
     "fleetgate_hold_seconds": (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0),
@@ -77,6 +80,12 @@ METRICS: dict[str, tuple[str, str]] = {
     "fleetgate_budget_used": ("gauge", "What is used of a rate or budget, in its unit (usd: dollars)."),
     "fleetgate_budget_reserved": ("gauge", "What is reserved for running calls and agents, in the unit of the budget."),
     "fleetgate_budget_amount": ("gauge", "What a rate or budget allows per period, in its unit."),
+    "fleetgate_plan_used_ratio": ("gauge", "How much of a plan window is used: 1 is all."),
+    "fleetgate_plan_reset_seconds": ("gauge", "How long until a plan window is empty again."),
+    "fleetgate_plan_dry_seconds": (
+        "gauge",
+        "How long a plan window lasts at this pace, if not to its reset.",
+    ),
     "fleetgate_log_commits_total": ("counter", "Transactions of this service with commands in them."),
     "fleetgate_log_batch_size": ("histogram", "Commands that shared one transaction of this service."),
     "fleetgate_log_seq": ("gauge", "The sequence number of the log's last event."),
@@ -199,11 +208,15 @@ class Counters:
         for budget in budget_views(state, self._gate.now())[:MOST_BUDGETS]:
             for name, amount in _of_budget(budget).items():
                 samples.setdefault(name, []).append(((budget.name, budget.unit), amount))
+        for plan in plan_views(state, self._gate.now()):
+            for name, part in _of_plan(plan, self._gate.now()).items():
+                samples.setdefault(name, []).append(((plan.account, plan.window), part))
         names = {
             "fleetgate_backoffs": ("reason",),
             "fleetgate_info": ("version",),
             **dict.fromkeys(single, ()),
             **dict.fromkeys(BUDGET_GAUGES, ("budget", "unit")),
+            **dict.fromkeys(PLAN_GAUGES, ("account", "window")),
         }
         self._gauges = []
         for name, values in samples.items():
@@ -213,6 +226,13 @@ class Counters:
             self._gauges.append(gauge)
         text: str = generate_latest(self._registry).decode()
         return text
+
+
+def _of_plan(view: PlanView, now: int) -> dict[str, float]:
+    moments = (view.resets_at, view.dry_at)
+    left = [None if at is None else max(at - now, 0) / 1000 for at in moments]
+    values = zip(PLAN_GAUGES, (view.used / FULL, *left), strict=True)
+    return {name: value for name, value in values if value is not None}
 
 
 def _of_budget(view: BudgetView) -> dict[str, float]:

@@ -7,12 +7,15 @@ import click
 from fleetgate.cli.commands.backoff import clear_hint, draw_backoffs
 from fleetgate.cli.output.table import Cell, Column, Screen
 from fleetgate.cli.read_only_gate import current, note, opened, say_json
+from fleetgate.core.plans.reading import FULL
 from fleetgate.core.state.state import State
+from fleetgate.core.views.plan_views import PlanView, plan_views
 from fleetgate.core.views.pool_and_lease_views import PoolView, UpstreamView, pool_views
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.slot_gate import unapplied_text
 from fleetgate.present.json.listings import status
 from fleetgate.present.log_time import LogTimes
+from fleetgate.present.plan_listing import held_text, percent, runway_text, style_of
 from fleetgate.present.text import count
 
 _COLUMNS = (
@@ -21,6 +24,15 @@ _COLUMNS = (
     Column("IN USE"),
     Column("WAITING", right=True),
     Column("NOTES", least=12),
+)
+
+_PLAN_COLUMNS = (
+    Column("PLAN", least=9, name=True),
+    Column("WINDOW"),
+    Column("USED"),
+    Column("RESETS"),
+    Column("BURN", right=True, spare=True),
+    Column("RUNWAY", least=12),
 )
 
 
@@ -56,6 +68,7 @@ def _draw(state: State, views: list[PoolView], moments: LogTimes) -> None:
     if idle:
         screen.line()
         screen.prose(f"Also capped, not used yet: {', '.join(idle)}")
+    draw_plans(screen, plan_views(state, moments.now), moments)
     if state.backoffs:
         screen.line()
         backoffs = [backoff for _, backoff in sorted(state.backoffs.items())]
@@ -67,6 +80,24 @@ def _draw(state: State, views: list[PoolView], moments: LogTimes) -> None:
     for view in views:
         _print_advice(screen, view)
     screen.show()
+
+
+def draw_plans(screen: Screen, views: list[PlanView], moments: LogTimes) -> None:
+    """The windows of subscriptions, with their runway (rule W3)."""
+    if not views:
+        return
+    screen.line()
+    rows: list[list[str | Cell]] = []
+    for view in views:
+        bar = screen.bar(min(view.used, FULL), FULL)
+        used = f"{bar:8} {percent(view.used)}" if bar else percent(view.used)
+        notes = [note for note in (runway_text(view, moments), held_text(view, moments)) if note]
+        resets = "-" if view.resets_at is None else f"in {moments.left(view.resets_at)}"
+        burn = "-" if view.burn is None else f"{percent(view.burn)}/h"
+        rows.append(
+            [Cell(view.account, "bold"), view.window, Cell(used, style_of(view)), resets, burn, "; ".join(notes)]
+        )
+    screen.table(_PLAN_COLUMNS, rows)
 
 
 def _summary(state: State) -> str:

@@ -31,6 +31,8 @@ def short_reason(reason: Reason, moments: LogTimes) -> str:
         return f"backed off {left}: {reason.cause}" if left else f"backed off: {reason.cause}"
     if reason.code == "budget":
         return f"budget {left}: {reason.budget}" if left else f"budget: {reason.budget}"
+    if reason.code == "plan_window":
+        return f"plan {left}: {reason.window}" if left else f"plan: {reason.window}"
     if reason.code == "retry_pause":
         return f"retry in {left}" if left else "retry"
     return _WORDS.get(reason.code, reason.code.replace("_", " "))

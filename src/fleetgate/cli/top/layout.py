@@ -16,6 +16,8 @@ from fleetgate.cli.top.selection import Ui
 from fleetgate.cli.top.snapshot import GateView
 from fleetgate.cli.top.terminal import Line
 from fleetgate.cli.top.trend import BUCKET_MS, Trend, spark
+from fleetgate.core.plans.runway import DRY, SAFE, TIGHT
+from fleetgate.present.plan_listing import held_text, plan_text, style_of
 from fleetgate.present.text import printable
 
 _GUTTER = "  "
@@ -38,6 +40,8 @@ _HELP = (
 )
 _LEAST_OF_A_PANE = 3  # its name, the titles, one line
 _LOW, _LOWER, _LOWEST = 28, 18, 10
+_MOST_PLANS = 4
+_RUNWAYS = (DRY, TIGHT, SAFE)
 
 
 def frame(shot: GateView, trend: Trend, ui: Ui, width: int, height: int, trouble: str = "") -> list[Line]:
@@ -47,6 +51,7 @@ def frame(shot: GateView, trend: Trend, ui: Ui, width: int, height: int, trouble
         top += _history(trend, shot.moments.now, width)
     elif height >= _LOWER:
         top.append(_short_history(trend, shot.moments.now, width))
+    top += _plans(shot, _MOST_PLANS if height >= _LOW else 1 if height >= _LOWER else 0)
     below = [_last_line(ui)] if height > 2 else []
     if ui.help:
         middle = _help_lines()
@@ -65,6 +70,8 @@ def draw_once(screen: Screen, shot: GateView, trend: Trend) -> None:
     width = screen.width or 100
     screen.line(*_title(shot, Ui(), ""))
     for line in _history(trend, shot.moments.now, min(width, 100)):
+        screen.line(*line)
+    for line in _plans(shot, len(shot.plans)):
         screen.line(*line)
     for number, pane in enumerate(PANES):
         items = pane.items(shot)
@@ -107,6 +114,19 @@ def _title(shot: GateView, ui: Ui, trouble: str) -> Line:
     if trouble:
         line += [Cell("  "), Cell(trouble, "red")]
     return line
+
+
+def _plans(shot: GateView, most: int) -> list[Line]:
+    """The plan windows, those that run dry first."""
+    ordered = sorted(shot.plans, key=lambda view: _RUNWAYS.index(view.level))
+    return [
+        [
+            Cell(f"{printable(view.account)} ", "dim"),
+            Cell(plan_text(view, shot.moments), style_of(view)),
+            Cell(f"  {held}" if (held := held_text(view, shot.moments)) else ""),
+        ]
+        for view in ordered[:most]
+    ]
 
 
 def _history(trend: Trend, now: int, width: int) -> list[Line]:

@@ -8,6 +8,7 @@ from fleetgate.cli.commands.status import idle_caps
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.queue.positions import QueueView
 from fleetgate.core.state.state import State
+from fleetgate.core.views.plan_views import PlanView, plan_views
 from fleetgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView, lease_views, pool_views
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.present.log_time import LogTimes
@@ -26,6 +27,7 @@ class GateView(NamedTuple):
     leases: list[LeaseView]
     backoffs: list[Backoff]
     idle: list[str]  # caps that have no pool yet
+    plans: list[PlanView]
 
 
 def snapshot(gate: DirectGate, state: State) -> GateView:
@@ -40,4 +42,5 @@ def snapshot(gate: DirectGate, state: State) -> GateView:
         lease_views(state, moments.now),
         [backoff for _, backoff in sorted(state.backoffs.items())],
         idle_caps(state, pools),
+        plan_views(state, moments.now),
     )

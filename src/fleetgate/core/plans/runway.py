@@ -38,14 +38,14 @@ def runway(window: PlanWindow, now: int) -> Runway:
 
 
 def burn_of(window: PlanWindow, now: int) -> int | None:
-    """How much of a window was used in the last hour, or as much as an hour like its beginning uses."""
+    """How much of a window was used in the last hour; of one that was seen just now, the mean since its beginning."""
     if now >= window.resets_at or not window.samples:
         return None
     hour_ago = now - HOUR_MS
     since, before = window.samples[0]
     if since <= hour_ago:
         since, before = hour_ago, [used for at, used in window.samples if at <= hour_ago][-1]
-    elif window.starts_at >= hour_ago:
+    elif window.starts_at >= hour_ago or now - since < _SHORTEST_MS:
         since, before = window.starts_at, 0
     if now - since < _SHORTEST_MS:
         return None

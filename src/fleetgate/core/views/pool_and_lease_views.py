@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from fleetgate.core.entities import Lease, Reason, Spec
+from fleetgate.core.entities import INTERACTIVE, Lease, Reason, Spec
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.positions import QueueView, estimate, jobs_at, pace_of, waiting_at
 from fleetgate.core.queue.positions import TicketView as TicketView
 from fleetgate.core.queue.queue import Queue
 from fleetgate.core.state.state import State
+from fleetgate.core.views.plan_views import dry_window
 from fleetgate.core.views.wait_reasons import limit_of, reason_for
 
 YELLOW_WAIT_MS = 60_000  # rule A11
@@ -196,6 +197,9 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
             "1 job waits for a worker" if jobs == 1 else f"{jobs} jobs wait for a worker",
             model=candidate.model,
         )
+    dry = None if spec.work_class == INTERACTIVE else dry_window(state, candidate.name, now)
+    if dry is not None:
+        return Capacity("red", free, queued + jobs, wait, dry)
     if not queued and not jobs and ample:
         level = "green"
     elif free == 1 or (wait is not None and wait[1] <= YELLOW_WAIT_MS):

@@ -8,6 +8,7 @@ import { searchReader } from "./events/search.js";
 import { setUpBackoffs, tickBackoffs } from "./fleet/backoffs.js";
 import { setUpChart } from "./fleet/chart.js";
 import { setUpLeases } from "./fleet/leases.js";
+import { setUpPlans } from "./fleet/plans.js";
 import { setUpQueue } from "./fleet/queue.js";
 import { drawPlace, setUpSummary } from "./fleet/summary.js";
 import * as banners from "./frame/banners.js";
@@ -59,7 +60,7 @@ const stream = new Stream({
 });
 
 const frame = [setUpTheme, setUpKeys, setUpPages, setUpItems, setUpTrouble, setUpWelcome];
-const fleet = [setUpSummary, setUpChart, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents];
+const fleet = [setUpSummary, setUpChart, setUpPlans, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents];
 const pages = [setUpPoolPage, setUpProjects, setUpEventSearch, setUpUsage, setUpBudgets];
 for (const setUp of [...frame, ...fleet, ...pages]) setUp();
 banners.setUpBanners(() => stream.retryNow());

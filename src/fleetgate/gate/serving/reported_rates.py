@@ -7,7 +7,7 @@ from time import time_ns
 
 from fleetgate.core.usage import Reading
 from fleetgate.gate.serving.model_calls import ModelCalls
-from fleetgate.signals.plan_windows import windows_in_headers
+from fleetgate.signals.agents.plan_windows import windows_in_headers
 from fleetgate.signals.limit_subject import Subject, of_hint
 from fleetgate.signals.provider_vocabulary import dialect_of
 from fleetgate.signals.rate_limit_headers import HOUR_MS, lowered, pools_hint, readings_of

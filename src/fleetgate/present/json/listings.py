@@ -15,6 +15,7 @@ from fleetgate.present.json.state import (
     ticket_json,
 )
 from fleetgate.present.log_time import LogTimes
+from fleetgate.present.plan_listing import plans_json
 
 
 def status(state: State, moments: LogTimes, host: str) -> StatusShape:
@@ -27,6 +28,7 @@ def status(state: State, moments: LogTimes, host: str) -> StatusShape:
         waiting=len(state.tickets),
         at=moments.utc(moments.now),
         seq=state.seq,
+        plans=plans_json(state, moments),
     )
 
 

@@ -14,6 +14,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.present.json.usage import SpentShape, budget_amount, usage_json
 from fleetgate.present.lease_owner import why_not_to_stop
 from fleetgate.present.log_time import LogTimes
+from fleetgate.present.plan_listing import PlanShape
 from fleetgate.present.request_text import command_of
 
 Time = Annotated[str, Meta(description="RFC 3339, in UTC", extra_json_schema={"format": "date-time"})]
@@ -41,6 +42,9 @@ class ReasonShape(Struct):
     cause: str | None
     budget: str | None = None
     left: float | None = None  # of that budget; usd: dollars
+    window: str | None = None  # the plan window that is kept for other work
+    used_percent: float | None = None  # of that window
+    resets_at: Time | None = None  # that window
 
 
 class UpstreamShape(Struct):
@@ -106,6 +110,7 @@ class StatusShape(Struct):
     at: Time | None
     seq: int
     draining: list[str]  # hosts on which no new agents start
+    plans: list[PlanShape] = []  # the windows of subscriptions that were seen
 
 
 class TicketShape(Struct):
@@ -324,6 +329,9 @@ def reason_json(reason: entities.Reason, moments: LogTimes) -> ReasonShape:
         cause=reason.cause or None,
         budget=reason.budget or None,
         left=None if reason.left is None else budget_amount(reason.budget, reason.left),
+        window=reason.window or None,
+        used_percent=None if reason.used is None else reason.used / 100,
+        resets_at=moments.utc(reason.resets_at),
     )
 
 

@@ -62,7 +62,7 @@ async function read() {
     if (!session.may_change) refuse(shown);
     update({
       phase: "ready", problem: null, trouble: "", session, leases,
-      pools: status.pools, backoffs: status.backoffs, running: status.running, waiting: status.waiting,
+      pools: status.pools, plans: status.plans, backoffs: status.backoffs, running: status.running, waiting: status.waiting,
     });
     if (view === store.view) showQueue((queue ?? all).tickets, queue ? queue.matching : status.waiting);
     else again = true;

@@ -18,6 +18,8 @@ export const store = {
   route: { page: "fleet", name: "", item: null, query: {} },
   pools: [],
   backoffs: [],
+  /** The windows of subscriptions, with their runway. */
+  plans: [],
   leases: [],
   running: 0,
   waiting: 0,

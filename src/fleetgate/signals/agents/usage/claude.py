@@ -77,7 +77,7 @@ class ClaudeUsage(UsageRecords):
         return RecordedUsage((ModelUsage(model, _usage(found.usage, found.num_turns)),), id=text_of(found.uuid))
 
     def plan_windows(self, line: bytes, now_wall_ms: int, model: str) -> tuple[PlanReading, ...]:
-        from fleetgate.signals.plan_windows import window_in_event
+        from fleetgate.signals.agents.plan_windows import window_in_event
 
         if line[:1] == b"[":
             events = [each for each in decode(line, list[_LimitEvent]) or [] if each.type == "rate_limit_event"]

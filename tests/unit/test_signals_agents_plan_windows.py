@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from fleetgate.core.plans.reading import DAY_MS, HOUR_MS, PlanReading
 from fleetgate.signals.agents import agent_for
-from fleetgate.signals.agents.usage import records_of
-from fleetgate.signals.classify_process import Reader
-from fleetgate.signals.plan_windows import (
+from fleetgate.signals.agents.plan_windows import (
     window_in_event,
     windows_in_headers,
     windows_in_statusline,
     windows_in_token_count,
 )
+from fleetgate.signals.agents.usage import records_of
+from fleetgate.signals.classify_process import Reader
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NOW_S = 1_776_859_200  # 2026-04-22T12:00:00Z

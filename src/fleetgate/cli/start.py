@@ -1,0 +1,19 @@
+"""The start of the `fleetgate` command. A status line is printed before anything else is loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command and exit."""
+    if sys.argv[1:] == ["statusline"]:
+        from fleetgate.cli.statusline.line import print_line
+
+        print_line()
+        sys.stdout.flush()
+        os._exit(0)
+    from fleetgate.cli.main import main as run
+
+    run()
