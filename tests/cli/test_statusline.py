@@ -51,10 +51,10 @@ def used(cli: Cli) -> dict[str, int]:
 def test_w3_the_line_has_slots_and_windows_and_feeds_the_windows_back(cli: Cli):
     cli.configure("[agents]\nhost = 5\n")
     cli.occupy()
-    assert re.fullmatch(r"fleetgate: 5h 63% until \d\d:\d\d\n", statusline(cli, limits(63.4)))
-    until(lambda: used(cli) == {"plan anthropic 5h": 6_340})
+    assert re.fullmatch(r"fleetgate: 5h 33% until \d\d:\d\d\n", statusline(cli, limits(33.4)))
+    until(lambda: used(cli) == {"plan anthropic 5h": 3_340})
     until((Path(cli.folder) / "s" / "statusline.json").exists)
-    assert re.fullmatch(r"fleetgate: 1/5 running \| 5h 63% until \d\d:\d\d\n", statusline(cli, {}))
+    assert re.fullmatch(r"fleetgate: 1/5 running \| 5h 33% until \d\d:\d\d\n", statusline(cli, {}))
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,13 @@ def test_w3_the_line_costs_less_than_loading_the_gate(cli: Cli):
 
 
 def test_w1_observe_records_a_window_and_says_so(cli: Cli):
-    said = cli("observe", "--window", "5h", "--used", "63%", "--resets-in", "2h10m")
-    assert (said.code, said.err) == (0, "fleetgate: anthropic: 63% of 5h\n")
-    assert "already" in cli("observe", "--window", "5h", "--used", "63%", "--resets-in", "2h10m").err
-    assert used(cli) == {"plan anthropic 5h": 6_300}
+    said = cli("observe", "--window", "5h", "--used", "33%", "--resets-in", "2h10m")
+    assert (said.code, said.err) == (0, "fleetgate: anthropic: 33% of 5h\n")
+    assert "already" in cli("observe", "--window", "5h", "--used", "33%", "--resets-in", "2h10m").err
+    assert used(cli) == {"plan anthropic 5h": 3_300}
     (plan,) = cli.json("status")["plans"]
-    assert (plan["account"], plan["window"], plan["used_percent"], plan["runway"]) == ("anthropic", "5h", 63.0, "safe")
-    assert "63 %" in cli.ok("status")
+    assert (plan["account"], plan["window"], plan["used_percent"], plan["runway"]) == ("anthropic", "5h", 33.0, "safe")
+    assert "33 %" in cli.ok("status")
 
 
 @pytest.mark.parametrize(
@@ -141,5 +141,5 @@ def test_w3_capacity_is_red_while_a_window_runs_dry(cli: Cli):
 
 
 def test_w3_top_shows_the_windows(cli: Cli):
-    cli.ok("observe", "--window", "5h", "--used", "63%", "--resets-in", "2h")
-    assert "anthropic 63 % of 5h, resets " in cli.ok("top", "--once")
+    cli.ok("observe", "--window", "5h", "--used", "33%", "--resets-in", "2h")
+    assert "anthropic 33 % of 5h, resets " in cli.ok("top", "--once")

@@ -18,9 +18,9 @@ from fleetgate.core import events as ev
 from fleetgate.core.plans.runway import DRY
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
 from fleetgate.log.protocol import Commit
+from fleetgate.present.budgets.plan_windows import dry_message
 from fleetgate.present.budgets.text import reached_text
 from fleetgate.present.event_text import sentence
-from fleetgate.present.plan_listing import dry_message
 
 ANY = "any"  # pool
 FOR_GOOD = 1 << 60

@@ -15,6 +15,7 @@ from fleetgate.core.entities import BudgetRule, Reason, Rule, Spec
 from fleetgate.core.model_names import parse_model
 from fleetgate.core.usage import Usage
 from fleetgate.gate.liveness import process_identity
+from fleetgate.present.budgets.plan_windows import runway_sentence
 from fleetgate.present.json.state import process_json, reason_json
 from fleetgate.present.json.usage import budget_amount, unit_of, usage_json
 from fleetgate.present.log_time import Json, LogTimes
@@ -349,13 +350,6 @@ def _usage_answered(event: ev.UsageAnswered) -> str:
     return f"the provider of {_of(event)} {said}; the limit is {event.limit}"
 
 
-def _plan_runway(event: ev.PlanRunway) -> str:
-    if event.level != "dry":
-        return f"{event.account}: its {event.window} window lasts until its reset again"
-    early = f" {span(event.resets_at - event.dry_at)} before its reset" if event.dry_at else ""
-    return f"{event.account}: its {event.window} window runs dry{early}, {event.used // 100} % are used"
-
-
 def _bypassed(event: ev.Bypassed) -> str:
     return f"{_process(event.holder)} ran without a slot (FLEETGATE_BYPASS){_quoted(event.command)}"
 
@@ -431,7 +425,7 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.BudgetReached: _budget_reached,
     ev.RatesObserved: _rates_observed,
     ev.PlanObserved: lambda event: f"{event.account}: {event.used // 100} % of its {event.window} window are used",
-    ev.PlanRunway: _plan_runway,
+    ev.PlanRunway: runway_sentence,
     ev.Reclaimed: _reclaimed,
     ev.StopRequested: lambda event: f"{event.id} is being stopped, requested by {event.by}",
     ev.Cancelled: _cancelled,

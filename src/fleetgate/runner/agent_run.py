@@ -25,7 +25,7 @@ from fleetgate.present.text import spent_text
 from fleetgate.present.wall_time import local_and_utc, utc
 from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.refusal_patience import Patience
-from fleetgate.runner.run_usage import RunUsage
+from fleetgate.runner.run_usage import RunUsage, report_plan
 from fleetgate.runner.session_resume import SessionResume
 from fleetgate.runner.supervisor import STOPPED, ProcessEnd
 from fleetgate.signals.agents import agent_for
@@ -44,10 +44,9 @@ from fleetgate.signals.outcome import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from threading import Thread
 
-    from fleetgate.core.plans.reading import PlanReading
     from fleetgate.gate.replica.replica import Decided
 
 SILENCE_S = 20 * 60.0
@@ -192,21 +191,12 @@ class AgentRun:
             except _TROUBLE:
                 self._probes = False  # the verdict comes with time as well, and trying again would cost the output
 
-    def _report_plan(self, found: Iterable[PlanReading] = ()) -> None:
-        """Report the plan windows that the agent printed (rule W1), or that were found; they are never waited for."""
-        readings = {each.window: each for each in found}
-        if self.reader is not None:
-            readings |= self.reader.plan_windows
-        model = self._lease.model
-        account = account_of(parse_model(model)) if model else self._agent.provider
-        if not readings or not account:
-            return
+    def _report_plan(self) -> None:
+        """Report the plan windows that the agent speaks of (rule W1); they are never waited for."""
         try:
-            told = self._gate.try_decide([cmd.ObservePlan(account, tuple(readings.values()))])
+            report_plan(self._gate, self._lease.model or f"{self._agent.provider}/", self.reader, self.records)
         except _TROUBLE:
             return
-        if told and self.reader is not None:
-            self.reader.plan_windows.clear()
 
     def hold_back_others(self) -> None:
         """Report a refusal: the agent retries and keeps its slot, and others need not hit the same limit."""
@@ -305,7 +295,7 @@ class AgentRun:
             freed = "Its slot is freed automatically when the store is back"
             self._say(f"could not record that the agent finished: {error}. {freed}")
             return
-        self._report_plan(self.records.plan_windows(time_ns() // 1_000_000))
+        self._report_plan()
 
     def _could_tell(self, release: cmd.Release) -> bool:
         """Whether the store is reachable after all. An agent that was ended because it was not does not wait for it."""

@@ -8,8 +8,11 @@ The rule: records that cannot be read never disturb the run.
 
 from __future__ import annotations
 
+from time import time_ns
+
 from msgspec.structs import replace
 
+from fleetgate.core import commands as cmd
 from fleetgate.signals.agents.detect import find_program
 from fleetgate.signals.agents.usage import records_of
 from fleetgate.signals.agents.usage.records import AgentStart
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from fleetgate.core.plans.reading import PlanReading
     from fleetgate.core.usage import Usage
+    from fleetgate.gate.slots.slot_gate import SlotGate
     from fleetgate.prices import ConfiguredPrice
     from fleetgate.signals.agents.agent import Agent
     from fleetgate.signals.classify_process import Reader
@@ -98,6 +102,10 @@ class RunUsage:
 
         return windows_in_token_count(found.limits, found.at_ms, now_wall_ms)
 
+    def forget_plan(self) -> None:
+        """What was reported need not be reported again."""
+        self._limits = None
+
     def _priced(self, part: ModelUsage) -> ModelUsage:
         usage = part.usage
         if usage.cost is not None or not usage.tokens:
@@ -113,3 +121,15 @@ class RunUsage:
             return self._model
         provider = self._model.partition("/")[0] or self._agent.provider
         return model if "/" in model else f"{provider}/{model}"
+
+
+def report_plan(gate: SlotGate, model: str, reader: Reader | None, records: RunUsage) -> None:
+    """Report the plan windows that an agent printed, or wrote down, to the gate; if that is busy, later."""
+    found = {each.window: each for each in records.plan_windows(time_ns() // 1_000_000)}
+    if reader is not None:
+        found |= reader.plan_windows
+    account = model.partition("/")[0].removesuffix("@default")
+    if found and account and gate.try_decide([cmd.ObservePlan(account, tuple(found.values()))]):
+        records.forget_plan()
+        if reader is not None:
+            reader.plan_windows.clear()

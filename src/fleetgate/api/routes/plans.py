@@ -5,7 +5,7 @@ from __future__ import annotations
 from litestar import get
 
 from fleetgate.api.service import Service
-from fleetgate.present.plan_listing import PlansShape, plans_json
+from fleetgate.present.budgets.plan_windows import PlansShape, plans_json
 
 
 @get("/v1/plans", summary="The windows of subscriptions: used, reset, runway")

@@ -13,9 +13,9 @@ from fleetgate.core.views.plan_views import PlanView, plan_views
 from fleetgate.core.views.pool_and_lease_views import PoolView, UpstreamView, pool_views
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.slot_gate import unapplied_text
+from fleetgate.present.budgets.plan_windows import held_text, percent, runway_text, style_of
 from fleetgate.present.json.listings import status
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.plan_listing import held_text, percent, runway_text, style_of
 from fleetgate.present.text import count
 
 _COLUMNS = (

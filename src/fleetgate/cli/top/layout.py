@@ -17,7 +17,7 @@ from fleetgate.cli.top.snapshot import GateView
 from fleetgate.cli.top.terminal import Line
 from fleetgate.cli.top.trend import BUCKET_MS, Trend, spark
 from fleetgate.core.plans.runway import DRY, SAFE, TIGHT
-from fleetgate.present.plan_listing import held_text, plan_text, style_of
+from fleetgate.present.budgets.plan_windows import held_text, plan_text, style_of
 from fleetgate.present.text import printable
 
 _GUTTER = "  "

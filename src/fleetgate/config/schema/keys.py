@@ -9,9 +9,10 @@ from __future__ import annotations
 from fleetgate.config import value_types as v
 from fleetgate.config.schema.budget_keys import BUDGETS, PRICE, read_budget_selector, read_price_selector
 from fleetgate.config.schema.cap_keys import HOST_CAP, MODEL_CAP, PLAIN_CAP, built_in_caps, read_cap_selector
+from fleetgate.config.schema.notify_keys import TARGET
 from fleetgate.config.schema.plan_keys import PLAN
 from fleetgate.config.schema.shapes import Array, Key, Map, Scalar, Table
-from fleetgate.config.settings import TOLD, TOLD_BY_DEFAULT, JobSettings, Notify, Provider, Settings
+from fleetgate.config.settings import JobSettings, Provider, Settings
 from fleetgate.config.units import format_duration, format_size, parse_duration_ms
 
 _DURATION = Scalar("duration", parse_duration_ms)
@@ -360,51 +361,7 @@ SCHEMA = Table(
             "notify",
             Array(
                 "array of tables",
-                Table(
-                    "a notification target",
-                    (
-                        Key(
-                            "name",
-                            Scalar("name", v.read_target_name),
-                            "What `fleetgate notify` calls it.",
-                            '"team"',
-                            "its number in the file",
-                        ),
-                        Key(
-                            "url",
-                            Scalar("URL", v.read_target_url),
-                            "Where to send messages: `https://…` is a webhook that gets JSON; other schemes are those "
-                            "of Apprise (Telegram, Slack, mail…), with the extra `notify`. Never shown or logged.",
-                            '"tgram://…"',
-                        ),
-                        Key(
-                            "url_env",
-                            Scalar("name of an environment variable", v.read_key_env),
-                            "The variable that holds the URL, instead of `url`.",
-                            '"TEAM_CHAT_URL"',
-                        ),
-                        Key(
-                            "command",
-                            Array("array of text", Scalar("text", v.read_argument)),
-                            "A command to run for each message instead, with the message as JSON on its stdin.",
-                            '["notify-send", "Fleetgate"]',
-                        ),
-                        Key(
-                            "events",
-                            Array("array of events", Scalar("event", v.read_told)),
-                            f"Which events to send: any of {', '.join(f'`{name}`' for name in TOLD)}.",
-                            '["failed", "login"]',
-                            ", ".join(f"`{name}`" for name in TOLD_BY_DEFAULT),
-                        ),
-                        Key(
-                            "per_hour",
-                            Scalar("whole number from 1", v.read_cap),
-                            "The maximum number of messages per hour; further ones are summed up in one.",
-                            "20",
-                            str(Notify().per_hour),
-                        ),
-                    ),
-                ),
+                TARGET,
             ),
             "Notification targets. `fleetgate worker` and `fleetgate notify run` send the messages.",
             '[{ url_env = "TEAM_CHAT_URL" }]',

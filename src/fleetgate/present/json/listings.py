@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import lease_views, pool_views, ticket_views
+from fleetgate.present.budgets.plan_windows import plans_json
 from fleetgate.present.json.state import (
     BackoffShape,
     LeaseShape,
@@ -15,7 +16,6 @@ from fleetgate.present.json.state import (
     ticket_json,
 )
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.plan_listing import plans_json
 
 
 def status(state: State, moments: LogTimes, host: str) -> StatusShape:

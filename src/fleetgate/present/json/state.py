@@ -11,10 +11,10 @@ from fleetgate.core.entities import NORMAL
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.views.pool_and_lease_views import Capacity, LeaseView, PoolView, TicketView, UpstreamView
 from fleetgate.gate.liveness import process_identity
+from fleetgate.present.budgets.plan_windows import PlanShape
 from fleetgate.present.json.usage import SpentShape, budget_amount, usage_json
 from fleetgate.present.lease_owner import why_not_to_stop
 from fleetgate.present.log_time import LogTimes
-from fleetgate.present.plan_listing import PlanShape
 from fleetgate.present.request_text import command_of
 
 Time = Annotated[str, Meta(description="RFC 3339, in UTC", extra_json_schema={"format": "date-time"})]

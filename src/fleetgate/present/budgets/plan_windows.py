@@ -107,5 +107,13 @@ def dry_message(event: ev.PlanRunway, at: int, clock: Callable[[int], str]) -> s
     return f"{event.account}: {percent(event.used)} of {event.window} are used, it {when}"
 
 
+def runway_sentence(event: ev.PlanRunway) -> str:
+    """The event for the history, which has no clock."""
+    if event.level != "dry":
+        return f"{event.account}: its {event.window} window lasts until its reset again"
+    early = f" {span(event.resets_at - event.dry_at)} before its reset" if event.dry_at else ""
+    return f"{event.account}: its {event.window} window runs dry{early}, {event.used // 100} % are used"
+
+
 def _clock(at: int, moments: LogTimes) -> str:
     return moments.clock(at).removeprefix("at ").removeprefix("on ").replace(" at ", " ")
