@@ -17,6 +17,7 @@ from fleetgate.core.plans.runway import DRY, SAFE, TIGHT, runway
 from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.state.snapshot_format import Snapshot
 from fleetgate.core.state.state import State
+from fleetgate.core.usage import Usage
 from fleetgate.core.views.pool_and_lease_views import capacity, ticket_view
 from fleetgate.core.views.wait_reasons import opens_at
 
@@ -394,7 +395,7 @@ def test_w2_a_reservation_ends_when_its_request_waits_for_the_end_of_a_budget():
     bench.do(cmd.SetBudget(BudgetRule("project:web", "calls", 5, "day")))
     first, second = bench.asks("normal"), bench.asks("normal")
     web = Spec((SONNET,), slots=2, host="h1", project="web")
-    bench.do(cmd.Acquire("big", web, ME, estimate=msgspec.structs.replace(_usage(), calls=5)))
+    bench.do(cmd.Acquire("big", web, ME, estimate=Usage(calls=5)))
     for _ in range(3):
         bench.now += 31_000
         bench.do(cmd.Release(first))
@@ -403,18 +404,12 @@ def test_w2_a_reservation_ends_when_its_request_waits_for_the_end_of_a_budget():
             break
     assert bench.state.reserved
     spec = Spec(("openai/gpt-5",), host="h1", project="web")
-    bench.do(cmd.Acquire("other", spec, ME, estimate=_usage()))
+    bench.do(cmd.Acquire("other", spec, ME, estimate=Usage(calls=1)))
     for ident in list(bench.state.leases):
         if ident != "other":
             bench.do(cmd.Release(ident))
     assert "big" in bench.state.tickets
     assert not bench.state.reserved
-
-
-def _usage():  # type: ignore[no-untyped-def]
-    from fleetgate.core.usage import Usage
-
-    return Usage(calls=1)
 
 
 def test_a11_a_window_that_holds_back_makes_the_capacity_red():
