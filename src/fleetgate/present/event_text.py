@@ -15,7 +15,7 @@ from fleetgate.core.entities import BudgetRule, Reason, Rule, Spec
 from fleetgate.core.model_names import parse_model
 from fleetgate.core.usage import Usage
 from fleetgate.gate.liveness import process_identity
-from fleetgate.present.budgets.plan_windows import runway_sentence
+from fleetgate.present.budgets.plan_windows import PLAN_SENTENCES
 from fleetgate.present.json.state import process_json, reason_json
 from fleetgate.present.json.usage import budget_amount, unit_of, usage_json
 from fleetgate.present.log_time import Json, LogTimes
@@ -424,8 +424,7 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.BudgetAdded: lambda event: f"budget {event.budget} has {amount_text(unit_of(event.budget), event.amount)} more",
     ev.BudgetReached: _budget_reached,
     ev.RatesObserved: _rates_observed,
-    ev.PlanObserved: lambda event: f"{event.account}: {event.used // 100} % of its {event.window} window are used",
-    ev.PlanRunway: runway_sentence,
+    **PLAN_SENTENCES,
     ev.Reclaimed: _reclaimed,
     ev.StopRequested: lambda event: f"{event.id} is being stopped, requested by {event.by}",
     ev.Cancelled: _cancelled,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from msgspec import Struct
 
 from fleetgate.core import events as ev
@@ -11,10 +14,6 @@ from fleetgate.core.state.state import State
 from fleetgate.core.views.plan_views import PlanView, plan_views
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import span
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class PlanShape(Struct):
@@ -107,8 +106,11 @@ def dry_message(event: ev.PlanRunway, at: int, clock: Callable[[int], str]) -> s
     return f"{event.account}: {percent(event.used)} of {event.window} are used, it {when}"
 
 
-def runway_sentence(event: ev.PlanRunway) -> str:
-    """The event for the history, which has no clock."""
+def _observed(event: ev.PlanObserved) -> str:
+    return f"{event.account}: {percent(event.used)} of its {event.window} window are used"
+
+
+def _runway(event: ev.PlanRunway) -> str:
     if event.level != "dry":
         return f"{event.account}: its {event.window} window lasts until its reset again"
     early = f" {span(event.resets_at - event.dry_at)} before its reset" if event.dry_at else ""
@@ -117,3 +119,7 @@ def runway_sentence(event: ev.PlanRunway) -> str:
 
 def _clock(at: int, moments: LogTimes) -> str:
     return moments.clock(at).removeprefix("at ").removeprefix("on ").replace(" at ", " ")
+
+
+# Events as the history says them, which has no clock.
+PLAN_SENTENCES: dict[type, Callable[[Any], str]] = {ev.PlanObserved: _observed, ev.PlanRunway: _runway}
