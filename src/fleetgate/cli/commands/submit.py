@@ -12,6 +12,7 @@ from fleetgate.cli.completion_values import complete_model, complete_project
 from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.output.table import say
 from fleetgate.cli.read_only_gate import note, say_json
+from fleetgate.cli.run.mistyped_models import mention_typos
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.direct_gate import DirectGate
@@ -102,9 +103,17 @@ def command(
     for text in reading.notes:
         note(text)
     gate = opened_gate(loaded)
+    models = tuple(dict.fromkeys(model for spec in specs for model in spec.models))
+    if text := mention_typos(models, _agent_caps(gate), gate.settings):
+        note(text)
     submitted = submit.submit(gate, specs, by=whoami(gate.host))
     _print_jobs(gate, submitted, as_json=as_json, many=batch is not None)
     return exit_codes.OK
+
+
+def _agent_caps(gate: DirectGate) -> list[str]:
+    gate.read()
+    return gate.cap_selectors()
 
 
 def _batch(reading: SpecParser, path: str) -> list[JobSpec]:

@@ -13,6 +13,7 @@ import msgspec
 
 from fleetgate.cli.open_gate import follow
 from fleetgate.cli.run.leave_on_signal import LeaveOnSignal, Stopped
+from fleetgate.cli.run.mistyped_models import mention_mistyped
 from fleetgate.cli.run.option_values import expires_ms, integer, seconds
 from fleetgate.cli.run.run_options import RunOptions
 from fleetgate.cli.run.step_log import log_step
@@ -177,6 +178,7 @@ class AcquireResult:
         self.began = monotonic() if began is None else began
         self.waited_s = 0.0
         self.warned = began is not None  # about caps that are not in force
+        self.mentioned = began is not None  # a model that looks mistyped
 
     def finish(self, outcome: Outcome) -> AcquireResult:
         self.lease = outcome if isinstance(outcome, Lease) else None
@@ -286,6 +288,9 @@ def _outcome(
             if gate.unapplied and gate.loaded is not None and not (result.warned or request.quiet):
                 result.warned = True
                 say(unapplied_text(gate.loaded.path, gate.unapplied))
+            if request.models and not (result.mentioned or request.quiet):
+                result.mentioned = True
+                mention_mistyped(gate, request.models)
             if got is None:
                 log_step(command.id, "queued")
                 got = _wait(gate, request, command.id, mailbox, signals, result)

@@ -51,6 +51,9 @@ class BaseSlotGate:
     def has_other_candidate(self, lease: Lease) -> bool:
         return False
 
+    def cap_selectors(self) -> list[str]:
+        return [rule.selector for rule in self.settings.rules if rule.kind == "agents"]
+
     def is_probe(self, ident: str) -> bool:
         return False
 

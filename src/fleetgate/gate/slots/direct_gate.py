@@ -225,6 +225,9 @@ class DirectGate(BaseSlotGate):
     def has_other_candidate(self, lease: Lease) -> bool:
         return has_other_candidate(self.state, lease)
 
+    def cap_selectors(self) -> list[str]:
+        return [selector for kind, selector in self.state.rules.caps if kind == "agents"]
+
     def is_probe(self, ident: str) -> bool:
         return is_probe(self.state, ident)
 

@@ -126,6 +126,9 @@ class SlotGate(Protocol):
     def has_other_candidate(self, lease: Lease) -> bool:
         """Whether another model than the lease's may be used now."""
 
+    def cap_selectors(self) -> list[str]:
+        """The selectors of the caps on agents, as far as this process knows them."""
+
     def is_probe(self, ident: str) -> bool:
         """Whether a lease was granted to find out if a backoff is over."""
 
