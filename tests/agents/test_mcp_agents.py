@@ -66,11 +66,4 @@ def test_claude_code_asks_for_capacity_over_mcp(place: Place):
         )
         results = tool_results(provider)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    (connected,) = [
-        server
-        for line in ran.stdout.splitlines()
-        if '"subtype":"init"' in line
-        for server in json.loads(line)["mcp_servers"]
-    ]
-    assert connected["status"] == "connected"
     assert any('\\"level\\":\\"green\\"' in result and "Start it now" in result for result in results), results

@@ -30,15 +30,29 @@ class _Stamped(Struct):
     timestamp: str
 
 
+class _Spoken(Struct):
+    model: str = ""
+
+
+class _Answer(Struct):
+    message: _Spoken | None = None
+
+
 def judge_by_files(
     agent: Agent, environ: Mapping[str, str], since_wall_ms: int, now_wall_ms: int, model: str = ""
 ) -> Outcome | None:
     """The refusal with which the session ended that this agent ran here since then, if there is one."""
     try:
         files = _written(agent.session_files(environ, os.getcwd(), since_wall_ms), since_wall_ms)
-        if len(files) != 1:
-            return None
-        lines = _last_lines(files[0])
+    except OSError:
+        return None
+    return judge_file(agent, files[0], since_wall_ms, now_wall_ms, model) if len(files) == 1 else None
+
+
+def judge_file(agent: Agent, path: str, since_wall_ms: int, now_wall_ms: int, model: str = "") -> Outcome | None:
+    """The refusal with which the session of this file ended, if it was since then and still stands."""
+    try:
+        lines = _last_lines(path)
     except OSError:
         return None
     stands: tuple[Outcome, int] | None = None
@@ -51,6 +65,16 @@ def judge_by_files(
         elif told.what in (ACTIVITY, DONE):
             stands = None
     return None if stands is None else _still(*stands, now_wall_ms)
+
+
+def models_in_file(path: str) -> list[str]:
+    """The models that answered at the end of a session of Claude Code, the last one last."""
+    try:
+        found = [decode(line, _Answer) for line in _last_lines(path) if b'"assistant"' in line]
+    except OSError:
+        return []
+    names = [record.message.model for record in found if record is not None and record.message is not None]
+    return [name for name in names if name.startswith("claude")]
 
 
 def _told(agent: Agent, line: bytes, model: str) -> tuple[int | None, AgentReport | None]:
