@@ -211,6 +211,14 @@ def test_shim_ls_says_which_are_used_and_uninstall_restores_everything(shims: Sh
     assert f"on PATH, {shims.real}/claude comes first" in unused.out
     doctor = shims.call(*FLEETGATE, "doctor", PATH=f"{shims.real}:{shims.env['PATH']}")
     assert f"claude: not used in this shell: on PATH, {shims.real}/claude comes first" in doctor.out
+    # Another version of Node.js makes no shim out of date; another Fleetgate does.
+    newer = shims.agent("claude", shims.home / "node-v24")
+    moved = shims.call(*FLEETGATE, "shim", "ls", PATH=f"{shims.folder}:{newer.parent}:/usr/bin:/bin")
+    assert f"claude  yes   {newer}" in moved.out
+    assert "out of date" not in moved.out
+    shim = shims.folder / "claude"
+    shim.write_text(shim.read_text().replace("python=/", "python=/old/"))
+    assert "out of date: `fleetgate shim install claude` renews it" in shims.shim("ls").out
     removed = shims.shim("uninstall", "claude")
     assert removed.code == 0
     assert not rc.exists(), "Fleetgate had made it"

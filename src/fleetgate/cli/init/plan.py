@@ -108,7 +108,7 @@ def _completion_steps(notes: list[str], shell: str, environ: Mapping[str, str]) 
     path = f"{data_folder(environ)}/completion.{shell}"
     yield NewFile(path=path, text=text, mode=0o644)
     name = quoted(shell, path)
-    ready = "(( $+functions[compdef] )) && " if shell == "zsh" else ""
+    ready = "whence compdef >/dev/null && " if shell == "zsh" else ""
     about = "# Tab completes the commands of Fleetgate."
     block = Block("completion", (about, f"{ready}[ -r {name} ] && . {name}"))
     yield AddedBlock(path=startup_files(shell, environ)[0], block=block)

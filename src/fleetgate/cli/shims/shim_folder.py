@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from fleetgate.cli.shims.other_writers import other_writer, world_writer
 from fleetgate.cli.shims.real_program import programs, real_program
-from fleetgate.cli.shims.shim_script import START, is_shim, same_text, shim_text
+from fleetgate.cli.shims.shim_script import START, is_current, is_shim, same_text, shim_text
 from fleetgate.config.paths import data_folder
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
@@ -109,11 +109,10 @@ class ShimFolder:
             where = f"{first} comes first" if first else f"{self.path} is missing"
             return f"not used in this shell: on PATH, {where}"
         try:
-            return (
-                "" if same_text(shim, self.text_of(name)) else f"out of date: `fleetgate shim install {name}` renews it"
-            )
+            is_old = not is_current(shim, self.text_of(name))
         except BadRequest as error:
             return str(error)
+        return f"out of date: `fleetgate shim install {name}` renews it" if is_old else ""
 
     def _check_folder(self) -> None:
         if why := other_writer(self.path):
