@@ -1,4 +1,4 @@
-"""The proxies that benchmarks/proxy.py compares: Fleetgate's, the same parts without decisions, nginx and LiteLLM.
+"""The proxies that benchmarks/proxy.py compares: Fleetgate's, its previous version, nginx and LiteLLM.
 
 Each is one process on its own core, in front of the same provider. A sentence names what is not installed.
 """
@@ -21,6 +21,7 @@ from typing import NamedTuple
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+PREVIOUS = "582e683"  # on uvicorn
 START_S = 60.0  # LiteLLM needs ten
 
 # Limits that are not learned: a new pool whose limit is lets its first calls in one by one, which is not what is
@@ -124,27 +125,54 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def bare(upstream: int) -> Iterator[Target]:
-    command = [sys.executable, "-m", "benchmarks.bare_proxy", f"http://127.0.0.1:{upstream}"]
-    with _process(command) as process:
-        assert process.stdout is not None
-        yield Target(int(process.stdout.readline()), "/v1", process.pid)
+def ours(upstream: int) -> Iterator[Target]:
+    with _fleetgate(upstream, {}) as target:
+        yield target
 
 
 @contextlib.contextmanager
-def ours(upstream: int) -> Iterator[Target]:
+def previous(upstream: int) -> Iterator[Target]:
+    """The last version that ran on uvicorn, from the history of this repository."""
+    with _fleetgate(upstream, {"PYTHONPATH": _install_previous()}) as target:
+        yield target
+
+
+@contextlib.contextmanager
+def _fleetgate(upstream: int, more: dict[str, str]) -> Iterator[Target]:
     with tempfile.TemporaryDirectory() as home:
         with open(f"{home}/config.toml", "w", encoding="utf-8") as file:
             file.write(_CONFIG.format(port=upstream))
         dropped = ("FLEETGATE_STORE", "FLEETGATE_TOKEN", "PYTHONDONTWRITEBYTECODE")
         environ = {name: value for name, value in os.environ.items() if name not in dropped}
-        environ |= {"FLEETGATE_HOME": f"{home}/state", "FLEETGATE_CONFIG": f"{home}/config.toml"}
+        environ |= {"FLEETGATE_HOME": f"{home}/state", "FLEETGATE_CONFIG": f"{home}/config.toml", **more}
         with _process([sys.executable, "-m", "fleetgate", "serve", "--port", "0"], environ) as process:
             _until(lambda: os.path.exists(f"{home}/state/serve.json"), "fleetgate serve")
             with open(f"{home}/state/serve.json", encoding="utf-8") as file:
                 port = json.load(file)["port"]
             _until(lambda: _answers(port, "/readyz"), "fleetgate serve")
             yield Target(port, "/bench/v1", process.pid)
+
+
+def _install_previous() -> str:
+    """Install it with what it needs beyond this version, its core compiled; the folder. Done once."""
+    folder = os.path.abspath("build/previous")
+    done = f"{folder}/.done"
+    if os.path.exists(done):
+        return folder
+    print(f"installing the previous version ({PREVIOUS}) into {folder}", file=sys.stderr)
+    names = ["src/fleetgate", "setup.py", "pyproject.toml", "README.md", "LICENSE"]
+    archive = subprocess.run(["git", "archive", PREVIOUS, *names], capture_output=True, check=False)
+    if archive.returncode:
+        raise NotHere(f"the previous version: its commit {PREVIOUS} is not in this repository's history")
+    shutil.rmtree(folder, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder]
+    with tempfile.TemporaryDirectory() as sources:
+        subprocess.run(["tar", "-x", "-C", sources], input=archive.stdout, check=True)
+        for command in ([*pip, "uvicorn==0.54.0"], [*pip, "--no-deps", "--no-build-isolation", sources]):
+            if subprocess.run(command, check=False).returncode:
+                raise NotHere("the previous version cannot be installed")
+    with open(done, "w", encoding="utf-8"):
+        return folder
 
 
 @contextlib.contextmanager

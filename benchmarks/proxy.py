@@ -1,6 +1,6 @@
 """The proxy, where every request is a decision over three pools, committed to SQLite. It is compared with the provider
-itself, with the same parts without decisions, and with nginx and LiteLLM where they are installed. The load runs on one
-core and the proxy on another, if there are two.
+itself, with the previous version (on uvicorn), and with nginx and LiteLLM where they are installed. The load runs on
+one core and the proxy on another, if there are two.
 
 `FLEETGATE_BENCH_SMALL=1` only checks that it works.
 """
@@ -11,12 +11,12 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import uvloop
 
-from benchmarks.gateways import NotHere, Target, bare, litellm, nginx, ours, pin
+from benchmarks.gateways import NotHere, Target, litellm, nginx, ours, pin, previous
 from benchmarks.report import Row, percentile
 from benchmarks.traffic import Client, Provider, load
 
@@ -27,6 +27,7 @@ ONE_CLIENT = 20 if SMALL else 1_000
 ROUNDS = 1 if SMALL else 3
 STREAMS = 8 if SMALL else 128
 MEMORY_STREAMS = 16 if SMALL else 256
+IDLE_CONNECTIONS = 16 if SMALL else 2_000
 MOST_STREAMS = 32 if SMALL else 2_048
 SHORT, SHORT_S = "stream/20/20", 0.4  # a stream for the time to first byte: 20 events, and how long it takes
 EVENTS = 50 if SMALL else 500  # of a paced stream, 100 a second
@@ -140,6 +141,18 @@ async def _memory_with_streams(target: Target) -> float:
     return most
 
 
+async def _memory_with_idle_connections(target: Target) -> float:
+    """While many connections are open on which nothing is asked; a little of it is what streams have left behind."""
+    loop, made = asyncio.get_running_loop(), []
+    for _ in range(IDLE_CONNECTIONS):
+        made.append((await loop.create_connection(asyncio.Protocol, "127.0.0.1", target.port))[0])
+    await asyncio.sleep(0.5)
+    memory = _memory_mb(target.pid)
+    for transport in made:
+        transport.abort()
+    return memory
+
+
 class Run:
     """One run over everything that is installed here."""
 
@@ -149,13 +162,14 @@ class Run:
         self.paced: dict[str, Paced] = {}
         self.most: dict[str, tuple[int, int]] = {}
         self.memory_mb: dict[str, float] = {}
+        self.idle_mb: dict[str, float] = {}
 
     async def measure(self) -> None:
         server = await asyncio.get_running_loop().create_server(Provider, "127.0.0.1", 0, backlog=4096)
         upstream = server.sockets[0].getsockname()[1]
         with contextlib.ExitStack() as stack:
             targets = {"direct": Target(upstream, "/v1", 0)}
-            for each in (bare, ours, nginx, litellm):
+            for each in (ours, previous, nginx, litellm):
                 try:  # in a thread: what starts may ask the provider, which is in this loop
                     targets[each.__name__] = await asyncio.to_thread(stack.enter_context, each(upstream))
                 except NotHere as error:
@@ -166,10 +180,13 @@ class Run:
             for name, target in targets.items():
                 if target.streams:
                     self.paced[name] = await _paced(target, STREAMS)
-            for name in ("bare", "ours"):
-                self.memory_mb[name] = await _memory_with_streams(targets[name])
-            for name in ("direct", "bare", "ours"):
-                self.most[name] = await _how_many(targets[name])
+            for name in ("previous", "ours"):
+                if name in targets:
+                    self.memory_mb[name] = await _memory_with_streams(targets[name])
+                    self.idle_mb[name] = await _memory_with_idle_connections(targets[name])
+            for name in ("direct", "previous", "ours"):
+                if name in targets:
+                    self.most[name] = await _how_many(targets[name])
         server.close()
 
 
@@ -192,13 +209,14 @@ def _rows(run: Run) -> list[Row]:
     found = run.found
     direct, ours_ = found["direct"], found["ours"]
     others = [name for name in found if name != "ours"]
-    rate, baseline = max(ours_.rates), max(found["bare"].rates)
+    proxies = others[1:]
+    rate, cpu = max(ours_.rates), min(ours_.cpu_us)
     skipped = f"; {'; '.join(run.skipped)}" if run.skipped else ""
 
     def ms(values: list[float], part: float, over: list[float]) -> str:
         return f"{(percentile(values, part) - percentile(over, part)) * 1000:.2f}"
 
-    def beside(tell: Callable[[str], str], names: list[str]) -> str:
+    def beside(tell: Callable[[str], str], names: Iterable[str]) -> str:
         return ", ".join(f"{name} {tell(name)}" for name in names)
 
     def added(values: Callable[[Measured], list[float]]) -> Callable[[str], str]:
@@ -210,51 +228,58 @@ def _rows(run: Run) -> list[Row]:
 
     def paced(name: str) -> str:
         one = run.paced[name]
-        return f"{one.late_s * 1000:.0f} / {one.grown_s * 1000:.0f}"
+        return f"{one.late_s * 1000:.0f} / {one.grown_s * 1000:.0f}, {one.cpu:.0%} of a core"
 
     def most(name: str) -> str:
         good, too_many = run.most[name]
         return f"{good:,}" + (f" (not {too_many:,})" if too_many else " (no end found)")
 
+    def memory(name: str) -> str:
+        return f"{found[name].memory[0]:.0f} / {run.memory_mb[name]:.0f} / {run.idle_mb[name]:.0f}"
+
+    def ratio(own: float, of: Callable[[Measured], float]) -> str:
+        return "".join(f", {own / max(of(found[name]), 1e-9):.2f} × {name}" for name in proxies)
+
     latency, first, burst = added(lambda one: one.one), added(lambda one: one.first), added(lambda one: one.burst)
-    streaming = [name for name in others if found[name].first and name != "direct"]
+    streaming = [name for name in proxies if found[name].first]
     return [
         Row(
             f"requests/s through the proxy, {CLIENTS} clients",
-            f"{rate:,.0f} ({rate / baseline:.0%} of bare), {ours_.failed} failed",
-            "60 % of bare, 1,860/s",
+            f"{rate:,.0f}{ratio(rate, lambda one: max(one.rates))}; {ours_.failed} failed",
+            "8,000 on one core, 2.5 × previous",
             beside(lambda name: f"{max(found[name].rates):,.0f}", others) + skipped,
         ),
         Row(
             f"CPU for one request, {CLIENTS} clients, µs",
-            f"{min(ours_.cpu_us):.0f} ({min(found['bare'].cpu_us) / max(min(ours_.cpu_us), 1):.0%} of what bare does)",
-            "60 %",
-            beside(lambda name: f"{min(found[name].cpu_us):.0f}", others[1:]),
+            f"{cpu:.0f}{ratio(cpu, lambda one: min(one.cpu_us))}",
+            "110, 4 × nginx",
+            beside(lambda name: f"{min(found[name].cpu_us):.0f}", proxies),
         ),
-        Row("added latency, 1 client, p50 / p99 ms", latency("ours"), "0.8 / 3", beside(latency, others[1:])),
+        Row("added latency, 1 client, p50 / p99 ms", latency("ours"), "0.35 / 1.5", beside(latency, proxies)),
         Row(
             f"added time to first byte, {CLIENTS} clients that stream all the time, p50 / p99 ms",
             first("ours"),
             "2 / –",
             beside(first, streaming),
         ),
-        Row(
-            f"the same when all {CLIENTS} begin at the same moment",
-            burst("ours"),
-            "–",
-            beside(burst, streaming),
-        ),
+        Row(f"the same when all {CLIENTS} begin at the same moment", burst("ours"), "–", beside(burst, streaming)),
         Row(
             f"{STREAMS} streams of 100 events/s: the last event is late by (p99) / lag grown by (p90), ms",
-            f"{paced('ours')}, {run.paced['ours'].cpu:.0%} of a core",
+            paced("ours"),
             "no growing lag",
             beside(paced, [name for name in run.paced if name != "ours"]),
         ),
-        Row("streams of 100 events/s at once before lag grows", most("ours"), "128", beside(most, ["direct", "bare"])),
         Row(
-            f"memory of the service, idle / with {MEMORY_STREAMS} streams, MB",
-            f"{ours_.memory[0]:.0f} / {run.memory_mb['ours']:.0f}",
-            "80 / 200",
-            beside(lambda name: f"{found[name].memory[0]:.0f}", others[1:]) + " idle",
+            "streams of 100 events/s at once before lag grows",
+            most("ours"),
+            "2 × previous",
+            beside(most, [name for name in run.most if name != "ours"]),
+        ),
+        Row(
+            f"memory of the service, idle / with {MEMORY_STREAMS} streams / with {IDLE_CONNECTIONS:,} idle "
+            "connections, MB",
+            memory("ours"),
+            "45 / 70 / 90",
+            beside(memory, [name for name in run.memory_mb if name != "ours"]),
         ),
     ]

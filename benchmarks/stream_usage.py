@@ -17,7 +17,7 @@ from benchmarks.gateways import Target, ours
 from benchmarks.report import Row
 from benchmarks.traffic import EVENT, Provider, load
 from fleetgate.core.usage import Usage
-from fleetgate.proxy.response_reader import ResponseReader
+from fleetgate.proxy.calls.response_reader import ResponseReader
 from fleetgate.signals.response_usage import UsageReader
 
 SMALL = bool(os.environ.get("FLEETGATE_BENCH_SMALL"))

@@ -9,6 +9,7 @@ a second to import: a service starts that in a thread (`load_in_background`).
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -62,7 +63,7 @@ def price_of(model: str, configured: Sequence[ConfiguredPrice] = ()) -> Price | 
     `configured` are those of the config file (`Settings.prices`), the narrowest selector first.
     """
     try:
-        named = read_model(model)
+        named = _read_model(model)
     except BadName:
         return None
     for each in configured:
@@ -77,6 +78,8 @@ def load_in_background() -> None:
 
     threading.Thread(target=_package, name="fleetgate-prices", daemon=True).start()
 
+
+_read_model = lru_cache(maxsize=_MOST_KEPT)(read_model)  # a service looks up the same few, thousands of times a second
 
 # Prices that were looked up, with the time until which they hold. None: the package has no price.
 _known: dict[tuple[str, str], tuple[float, Price | None]] = {}

@@ -15,7 +15,7 @@ import pytest
 from tests.api.served import Answer, Served
 
 LOWERED = """
-import fleetgate.api.http.connection_limits as bounds, fleetgate.api.service as service
+import fleetgate.front.limits as bounds, fleetgate.api.service as service
 bounds.MOST_CONNECTIONS, service.MOST_WAITING, service.MOST_STREAMS = 8, 2, 3
 from fleetgate.cli.main import main
 main()

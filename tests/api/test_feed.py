@@ -16,12 +16,14 @@ from fleetgate.api.events.sse import Stream
 from fleetgate.api.history_reader import HistoryReader
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
+from fleetgate.front.asgi import AsgiExchange, scope_of
 from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.memory import MemoryLog
 from fleetgate.log.protocol import Commit, Position, StoreError
 from fleetgate.log.sqlite.log import SqliteLog
 from fleetgate.testing import FakeClock
+from tests.front.request_wire import RequestWire
 from tests.service_gate import opened_service
 
 
@@ -37,22 +39,12 @@ class Service:
         self.archive = HistoryReader(gate)
 
 
-class Wire:
+class Wire(RequestWire):
     """What a stream sends, and a reader that may be slow or leave."""
 
-    def __init__(self) -> None:
-        self.sent = b""
-        self.may_send = asyncio.Event()
-        self.may_send.set()
-        self.gone = asyncio.Event()
-
-    async def send(self, message: Any) -> None:
-        await self.may_send.wait()
-        self.sent += message.get("body", b"")
-
-    async def receive(self) -> dict[str, Any]:
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
+    def stream(self, stream: Stream) -> asyncio.Future[None]:
+        exchange = AsgiExchange(self.request)
+        return asyncio.ensure_future(stream(scope_of(self.request, {}), exchange.receive, exchange.send))
 
     def events(self) -> list[tuple[str, Any]]:
         found = []
@@ -78,27 +70,27 @@ async def test_h2_a_reader_that_does_not_keep_up_is_told_so_and_let_go(monkeypat
         service, wire = Service(gate), Wire()
         await service.feed.start()
         stream = Stream(service, None, frozenset())  # type: ignore[arg-type]
-        running = asyncio.ensure_future(stream({}, wire.receive, wire.send))
+        running = wire.stream(stream)
         await wire.until("hello")
-        wire.may_send.clear()
+        wire.pause()
         for number in range(1, 10):
             await cap(gate, number)
         while service.feed.seq < 9:
             await asyncio.sleep(0.01)
-        wire.may_send.set()
+        wire.resume()
         behind = await wire.until("behind")
         await running
         assert behind["seq"] < 9
         assert len(service.feed) == 0
         # It resumes from what it has seen, and misses nothing.
         again = Wire()
-        resumed = asyncio.ensure_future(Stream(service, behind["seq"], frozenset())({}, again.receive, again.send))  # type: ignore[arg-type]
+        resumed = again.stream(Stream(service, behind["seq"], frozenset()))  # type: ignore[arg-type]
         while not again.events() or again.events()[-1][1].get("seq") != 9:
             await asyncio.sleep(0.01)
         assert [data["seq"] for name, data in again.events() if name == "rule_set"] == list(
             range(behind["seq"] + 1, 10)
         )
-        again.gone.set()
+        again.leave()
         await resumed
         await service.feed.stop()
 
@@ -108,9 +100,9 @@ async def test_h2_a_reader_that_takes_nothing_at_all_is_let_go(monkeypatch: pyte
     async with opened_service(GateCore(MemoryLog())) as gate:
         service, wire = Service(gate), Wire()
         await service.feed.start()
-        running = asyncio.ensure_future(Stream(service, None, frozenset())({}, wire.receive, wire.send))  # type: ignore[arg-type]
+        running = wire.stream(Stream(service, None, frozenset()))  # type: ignore[arg-type]
         await wire.until("hello")
-        wire.may_send.clear()
+        wire.pause()
         await cap(gate, 1)
         await running
         assert len(service.feed) == 0
@@ -130,13 +122,13 @@ async def test_h2_what_is_no_longer_kept_is_said(tmp_path: Path):
         clock.advance(2)
         log.maintain(keep_ms=1)
         await service.feed.start()
-        running = asyncio.ensure_future(Stream(service, 1, frozenset())({}, wire.receive, wire.send))  # type: ignore[arg-type]
+        running = wire.stream(Stream(service, 1, frozenset()))  # type: ignore[arg-type]
         told = await wire.until("pruned")
         assert (told["from"], told["to"]) == (2, 3)
         assert "no longer kept" in told["text"]
         await wire.until("rule_set")
         assert [data["seq"] for name, data in wire.events() if name == "rule_set"] == [4, 5]
-        wire.gone.set()
+        wire.leave()
         await running
         await service.feed.stop()
         service.archive.close()
@@ -148,13 +140,13 @@ async def test_h2_a_reader_that_knows_more_than_was_told_yet_is_not_taken_for_on
         await service.feed.start()
         await service.feed.stop()  # as far as it has read, the log is empty
         await cap(gate, 1)
-        running = asyncio.ensure_future(Stream(service, 1, frozenset())({}, wire.receive, wire.send))  # type: ignore[arg-type]
+        running = wire.stream(Stream(service, 1, frozenset()))  # type: ignore[arg-type]
         await wire.until("hello")
         await cap(gate, 2)
         await service.feed._read()
         assert (await wire.until("rule_set"))["seq"] == 2
         assert [name for name, _ in wire.events()] == ["hello", "rule_set"]
-        wire.gone.set()
+        wire.leave()
         await running
 
 
@@ -163,13 +155,13 @@ async def test_h2_heartbeats_carry_how_far_a_filtered_stream_is(monkeypatch: pyt
     async with opened_service(GateCore(MemoryLog())) as gate:
         service, wire = Service(gate), Wire()
         await service.feed.start()
-        running = asyncio.ensure_future(Stream(service, None, frozenset({"granted"}))({}, wire.receive, wire.send))  # type: ignore[arg-type]
+        running = wire.stream(Stream(service, None, frozenset({"granted"})))  # type: ignore[arg-type]
         await wire.until("hello")
         await cap(gate, 1)
         while b"\nid: 1\n" not in wire.sent:
             await asyncio.sleep(0.01)
         assert b"event: rule_set" not in wire.sent
-        wire.gone.set()
+        wire.leave()
         await running
         await service.feed.stop()
 

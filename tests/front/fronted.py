@@ -59,7 +59,7 @@ async def fronted(handler: Handler, **options: object) -> AsyncIterator[tuple[Fr
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     address = sock.getsockname()
-    server = FrontServer(handler, **options)  # type: ignore[arg-type]
+    server = FrontServer(handler=handler, **options)  # type: ignore[arg-type]
     await server.start(sock, 100)
     clients: list[Client] = []
 

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from fleetgate.proxy.http_client.connection import UpstreamRequest, UpstreamResponse
+from fleetgate.proxy.http_client.connection import Connection, UpstreamRequest
 from fleetgate.proxy.http_client.pool import UpstreamConnections
 
 PATIENCE_S = 60.0
@@ -137,22 +137,68 @@ def head(method: str = "POST", size: int | None = 2, *more: str) -> bytes:
     return "\r\n".join([f"{method} /x HTTP/1.1", "host: h", length, *more, "", ""]).encode()
 
 
-async def ask(pool: UpstreamConnections, method: str = "POST", body: bytes = b"{}") -> UpstreamResponse:
+class Reply:
+    """A response, for a test that waits for it."""
+
+    def __init__(self, connection: Connection, request: UpstreamRequest) -> None:
+        self._news = asyncio.Event()
+        self._response = connection.send(request, lambda _: self._news.set())
+
+    @property
+    def status(self) -> int:
+        return self._response.status
+
+    @property
+    def raw_headers(self) -> list[tuple[bytes, bytes]]:
+        return self._response.raw_headers
+
+    @property
+    def complete(self) -> bool:
+        return self._response.complete
+
+    def close(self) -> None:
+        self._response.close()
+
+    async def head(self) -> Self:
+        try:
+            while not self.status:
+                await self._wait()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def readany(self) -> bytes:
+        """What has come since the last call; nothing at the end."""
+        while not (part := self._response.take()) and not self.complete:
+            await self._wait()
+        return part
+
+    async def _wait(self) -> None:
+        if self._response.error is not None:
+            raise self._response.error
+        self._news.clear()
+        await self._news.wait()
+
+
+async def send(pool: UpstreamConnections, request: UpstreamRequest) -> Reply:
+    """Send a request by a connection that is idle, or by a new one; back with the head of the response."""
     async with asyncio.timeout(PATIENCE_S):
-        return await pool.send(UpstreamRequest(method.encode(), head(method, len(body)), body))
+        return await Reply(pool.take_idle() or await pool.connect(), request).head()
 
 
-async def ask_in_pieces(
-    pool: UpstreamConnections, pieces: AsyncIterator[bytes], size: int | None = None
-) -> UpstreamResponse:
-    async with asyncio.timeout(PATIENCE_S):
-        return await pool.send(UpstreamRequest(b"POST", head("POST", size), b"", pieces))
+async def ask(pool: UpstreamConnections, method: str = "POST", body: bytes = b"{}") -> Reply:
+    return await send(pool, UpstreamRequest(method.encode(), head(method, len(body)), body))
 
 
-async def read(response: UpstreamResponse) -> bytes:
+async def ask_in_pieces(pool: UpstreamConnections, pieces: AsyncIterator[bytes], size: int | None = None) -> Reply:
+    return await send(pool, UpstreamRequest(b"POST", head("POST", size), b"", pieces))
+
+
+async def read(reply: Reply) -> bytes:
     """All of a body."""
     parts = []
     async with asyncio.timeout(PATIENCE_S):
-        while part := await response.readany():
+        while part := await reply.readany():
             parts.append(part)
     return b"".join(parts)

@@ -10,7 +10,7 @@ import pytest
 
 from fleetgate.proxy.http_client.connection import Disconnected, NotHttp, UpstreamRequest
 from fleetgate.proxy.http_client.pool import UpstreamConnections
-from tests.proxy.origin import CHUNKED, OK, WHOLE, Wire, answering, ask, ask_in_pieces, asking, head, read
+from tests.proxy.origin import CHUNKED, OK, WHOLE, Reply, Wire, answering, ask, ask_in_pieces, asking, head, read
 
 MB = 1 << 20
 
@@ -461,9 +461,9 @@ async def test_a_server_that_answers_before_it_is_asked_has_answered(stays: bool
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
         pool = UpstreamConnections(urlsplit(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-        connection = await pool._connect()
+        connection = await pool.connect()
         await asyncio.sleep(pause_s)
-        response = await connection.send_and_wait_for_head(UpstreamRequest(b"POST", head(), b"{}"))
+        response = await Reply(connection, UpstreamRequest(b"POST", head(), b"{}")).head()
         assert (response.status, await read(response)) == (503, b"busy")
         assert not pool.idle, "what comes next would be taken for the next answer"
         await pool.close()

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from fleetgate.proxy.http_client import pool as http_client_pool
-from fleetgate.proxy.http_client.connection import CannotConnect, Disconnected, UpstreamRequest
+from fleetgate.proxy.http_client.connection import CannotConnect
 from fleetgate.proxy.http_client.pool import UpstreamConnections
-from tests.proxy.origin import WHOLE, Wire, answering, ask, asking, head, read
+from tests.proxy.origin import WHOLE, Wire, answering, ask, asking, read
 
 
 @pytest.fixture
@@ -131,43 +131,3 @@ async def test_after_close_nothing_is_kept() -> None:
         async with asyncio.timeout(60):
             await origin.all_closed.wait()
         assert pool.idle == 0
-
-
-async def _after_one_answer(pool: UpstreamConnections, again: bytes, twice: bool) -> bytes:
-    """The answer to a second request, by the connection of the first."""
-    await read(await ask(pool))
-    async with asyncio.timeout(60):
-        return await read(await pool.send(UpstreamRequest(b"POST", head(), again), twice=twice))
-
-
-async def test_a_call_that_meets_a_closing_connection_is_sent_by_another() -> None:
-    """As the provider's "I close this" and our request cross on their way."""
-    seen: dict[int, int] = {}
-
-    async def behave(wire: Wire) -> str:
-        await wire.body()
-        seen[wire.number] = seen.get(wire.number, 0) + 1
-        if seen[wire.number] > 1:
-            return "close"
-        await wire.say(WHOLE)
-        return ""
-
-    async with asking(behave) as (origin, pool):
-        assert await _after_one_answer(pool, b"{}", twice=True) == b"ok"
-        assert (origin.connections, origin.asked) == (2, 3)
-        with pytest.raises(Disconnected):
-            await pool.send(UpstreamRequest(b"POST", head(), b"{}"))
-        assert origin.connections == 2, "what must not arrive twice is not sent twice"
-
-
-async def test_one_that_got_half_a_word_is_not_sent_again() -> None:
-    async def behave(wire: Wire) -> str:
-        await wire.body()
-        first = wire.number == 1 and origin.asked == 1
-        await wire.say(WHOLE if first else b"HTTP/1.1 2")
-        return "" if first else "close"
-
-    async with asking(behave) as (origin, pool):
-        with pytest.raises(Disconnected):
-            await _after_one_answer(pool, b"{}", twice=True)
-        assert origin.asked == 2

@@ -15,13 +15,14 @@ from time import monotonic
 
 import pytest
 
-from fleetgate.api.http import connection_limits
+from fleetgate.front import limits
 from fleetgate.proxy.http_client.connection import Connection, NotHttp, UpstreamRequest
 from tests.api.served import PATIENCE_S, Served
+from tests.proxy.origin import Reply, read
 
 HURRIED = """
-import fleetgate.api.http.connection_limits as bounds
-bounds.HEAD_S, bounds.BODY_S, bounds.UNREAD_S, bounds.LOOK_S = 1.5, 1.5, 3.0, 0.2
+import fleetgate.front.limits as bounds
+bounds.HEAD_S, bounds.BODY_S, bounds.UNREAD_S, bounds.CHECK_S = 1.5, 1.5, 3.0, 0.2
 from fleetgate.cli.main import main
 main()
 """
@@ -194,9 +195,9 @@ def test_the_service_may_open_as_many_files_as_the_system_lets_it(service: Hurri
 
 def test_there_is_room_for_fewer_clients_where_few_files_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    assert connection_limits.most_connections() == 480
+    assert limits.most_connections() == 480
     monkeypatch.setattr(resource, "getrlimit", lambda _: (65_536, 65_536))
-    assert connection_limits.most_connections() == connection_limits.MOST_CONNECTIONS
+    assert limits.most_connections() == limits.MOST_CONNECTIONS
 
 
 # Providers.
@@ -236,11 +237,8 @@ async def ask_provider(endless: bytes) -> None:
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(lambda: Connection(loop, lambda _: None, lambda _: None), host, port)
     try:
-        response = await connection.send_and_wait_for_head(
-            UpstreamRequest(b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        )
-        while await response.readany():
-            pass
+        reply = Reply(connection, UpstreamRequest(b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
+        await read(await reply.head())
     finally:
         server.close()
         await server.wait_closed()

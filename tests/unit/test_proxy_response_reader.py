@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from fleetgate.core.usage import PARTIAL, RESPONSE, Usage
-from fleetgate.proxy.response_reader import ResponseReader
+from fleetgate.proxy.calls.response_reader import ResponseReader
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
 BODY = json.dumps({"choices": [], "usage": USAGE}).encode()

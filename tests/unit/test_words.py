@@ -33,10 +33,8 @@ _ANY = re.compile("|".join(OLD_WORDS).replace("(?i)", ""), re.IGNORECASE)  # is 
 
 # `fleetgate doctor` mentions a state folder or a variable of the name that the project had before.
 # Snapshots keep the names of their fields.
-# uvicorn calls its flow control `flow`.
 EXEMPT = {
     ("docs/architecture.md", "headgate"),
-    ("src/fleetgate/api", "flow"),
     ("src/fleetgate/cli/doctor", "headgate"),
     ("src/fleetgate/core/state/snapshot_format.py", "lent"),
 }

@@ -1,8 +1,8 @@
-"""All routes as one ASGI application."""
+"""All routes as one ASGI application, and the handler of requests that has them behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from http import HTTPStatus
 from types import ModuleType
 from typing import Any
@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from fleetgate.api.errors import ErrorShape, RequestRefused, complain, refusal
 from fleetgate.api.events import sse
-from fleetgate.api.http.proxy_mount import ProxyMount
+from fleetgate.api.http.dispatch import Dispatch, ProxyHandler
 from fleetgate.api.jobs import routes as job_routes
 from fleetgate.api.leases import routes as lease_routes
-from fleetgate.api.leases.fast_path import FastPath
+from fleetgate.api.leases.direct import DirectLeases
 from fleetgate.api.router.openapi import openapi_document
 from fleetgate.api.router.route import JSON, ApiRequest, ApiResponse, ApiRoute, DocumentedAnswer
 from fleetgate.api.router.router import Router
@@ -35,9 +35,11 @@ from fleetgate.api.routes import (
 )
 from fleetgate.api.routes.dashboard_files import ApiDocument
 from fleetgate.api.security import session_routes
-from fleetgate.api.security.request_guard import App, Guard
+from fleetgate.api.security.request_guard import SECURE_HEADERS, Guard
 from fleetgate.api.service import Service
 from fleetgate.core.errors import FleetgateError
+from fleetgate.front.asgi import App, AsgiHandler
+from fleetgate.front.server import FrontServer
 
 _ERRORS = {
     400: "The request is not valid; the sentence says what is",
@@ -56,14 +58,15 @@ _ERRORS = {
 }
 
 
-def build(service: Service, connections: Callable[[], int], most_connections: int) -> tuple[App, FastPath]:
-    """The application, with everything around it; and what is answered without it."""
+def build(service: Service, proxy: ProxyHandler, server: FrontServer) -> tuple[Dispatch, App]:
+    """The handler of all requests; and the application behind it."""
     routes = all_routes()
     given: dict[str, Any] = {"service": service}
     given["document"] = ApiDocument(lambda: describe(routes, service.version))
-    router = Router(routes, given, _on_error)
-    guard = Guard(budgets.with_encoded_names(router), service.access, connections, most_connections)
-    return ProxyMount(guard, service.proxy), FastPath(service, guard)
+    app: App = budgets.with_encoded_names(Router(routes, given, _on_error))
+    guard = Guard(service.access, server.__len__, server.most_connections)
+    leases = DirectLeases(service, server.keep)
+    return Dispatch(guard, proxy, leases, AsgiHandler(app, server.keep, complain, SECURE_HEADERS)), app
 
 
 def describe(routes: Iterable[ApiRoute], version: str) -> dict[str, Any]:

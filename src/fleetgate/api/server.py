@@ -8,42 +8,43 @@ import gc
 import os
 import signal
 import socket
+import ssl
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from ipaddress import ip_address
 
-import uvicorn
 import uvloop
 from msgspec import Struct
 
 from fleetgate.api.app import build
-from fleetgate.api.http.connection_limits import LOOK_S, most_connections
-from fleetgate.api.http.proxy_mount import MountedApp
-from fleetgate.api.http.uvicorn_protocol import ClientProtocol
+from fleetgate.api.http.dispatch import ProxyHandler
 from fleetgate.api.jobs.threads import JobCalls
 from fleetgate.api.routes.dashboard_files import FILES
 from fleetgate.api.security.request_guard import Access
 from fleetgate.api.security.tokens import Tokens, find_token, make_token, token_path
 from fleetgate.api.service import Service
 from fleetgate.config.environment import Environment
+from fleetgate.config.errors import ConfigError, ConfigProblem
 from fleetgate.config.file import Loaded
-from fleetgate.config.paths import state_folder, store_url
+from fleetgate.config.paths import config_path, state_folder, store_url
 from fleetgate.config.settings import Settings
 from fleetgate.core.errors import BadRequest, FleetgateError
+from fleetgate.front import limits
+from fleetgate.front.lifespan import Lifespan
+from fleetgate.front.server import FrontServer, tls_context
 from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node.node import Node
 from fleetgate.gate.node.server import listening
 from fleetgate.gate.open_files import raise_open_files
-from fleetgate.gate.serving.local_peer import LocalUsers
+from fleetgate.gate.serving.local_peer import LocalUsers, Peer
 from fleetgate.gate.serving.service_address import ServiceAddress, remove_address, write_address
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
 from fleetgate.log.protocol import StoreMoved
 from fleetgate.log.store_url import local_folder
 
-MakeMountedApp = Callable[[ServiceGate, Access, str], MountedApp]  # with the folder of the service's files
+MakeProxy = Callable[[ServiceGate, Access, str], ProxyHandler]  # with the folder of the service's files
 
 GRACEFUL_S = 5
 _BACKLOG = 2048
@@ -62,7 +63,7 @@ class Options(Struct, kw_only=True):
     host: str
     port: int
     new_token: bool
-    proxy: MakeMountedApp
+    proxy: MakeProxy
     jobs: JobCalls
     on_ready: Callable[[], None] | None  # called once everything is open
     workers_trouble: Callable[[], str]  # why workers that should run beside the service do not; "" when all is well
@@ -81,9 +82,10 @@ def serve(options: Options, loaded: Loaded | None) -> int:
     try:
         loopback = _is_loopback(sock)
         access = _access(options, loaded, folder, loopback)
+        tls = _tls(loaded)
         while True:
             try:
-                return uvloop.run(_run(sock, options, access, loaded, environment, folder))
+                return uvloop.run(_run(sock, tls, options, access, loaded, environment, folder))
             except StoreMoved as moved:
                 options.switch_store(moved)
                 options.on_ready = None
@@ -92,24 +94,37 @@ def serve(options: Options, loaded: Loaded | None) -> int:
 
 
 async def _run(
-    sock: socket.socket, options: Options, access: Access, loaded: Loaded | None, environment: Environment, folder: str
+    sock: socket.socket,
+    tls: ssl.SSLContext | None,
+    options: Options,
+    access: Access,
+    loaded: Loaded | None,
+    environment: Environment,
+    folder: str,
 ) -> int:
     url = store_url()
     core = GateCore(open_log(url), loaded, local_folder(url))
     gate, node = ServiceGate(core), Node(core)
     async with core, listening(node, url):
         proxy = options.proxy(gate, access, folder)
-        service = Service(gate, access, loaded, environment, options.jobs, proxy, options.workers_trouble)
-        service.url = _url(sock)
+        service = Service(gate, access, loaded, environment, options.jobs, options.workers_trouble)
+        service.url = _url(sock, tls)
         service.dashboard = FILES.find("index.html") is not None
+        server = FrontServer(
+            identify=lambda client, own: Peer(access.users, client, own),
+            most_connections=limits.most_connections(),
+            tls=tls,
+        )
+        server.handle, app = build(service, proxy, server)
+        lifespan, stopper = Lifespan(app), _Stopper(service, server)
+        service.feed.on_moved = stopper.move
         await proxy.start()
-        server = _Server(ServiceConfig(service), service)
-        service.feed.on_moved = server.go
         await service.start()
+        await lifespan.start()
         _settle_down()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, server.stop)
+            loop.add_signal_handler(number, stopper.stop)
         host, port = sock.getsockname()[:2]
         write_address(folder, ServiceAddress(service.url, host, port, gate.me, service.started_at))
         try:
@@ -118,78 +133,38 @@ async def _run(
             )
             if options.on_ready is not None:
                 options.on_ready()
-            await server.serve(sockets=[sock.dup()])  # which closes it
+            await server.start(sock.dup(), _BACKLOG)  # which is closed at the end
+            await service.stopping.wait()
+            await server.stop(GRACEFUL_S)
         finally:
             remove_address(folder, gate.me)
+            await lifespan.stop()
             await service.stop()
             await proxy.stop()
-    if server.moved is not None:
-        raise server.moved
+    if stopper.moved is not None:
+        raise stopper.moved
     return 0
 
 
-class ServiceConfig(uvicorn.Config):
-    """uvicorn, quiet: the service itself reports what matters. With what a connection asks it for."""
+class _Stopper:
+    """Ends the service at a signal, after a notice to all listeners; or because the gate was moved."""
 
-    def __init__(self, service: Service) -> None:
-        self.server: uvicorn.Server | None = None
-        self.users = service.access.users
-        self.most_connections = most_connections()
-        app, self.fast_path = build(service, self.count_connections, self.most_connections)
-        super().__init__(
-            app,
-            http=ClientProtocol,
-            loop="uvloop",
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            log_level="critical",
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=GRACEFUL_S,
-            backlog=_BACKLOG,
-        )
-
-    def count_connections(self) -> int:
-        return 0 if self.server is None else len(self.server.server_state.connections)
-
-
-class _Server(uvicorn.Server):
-    """Ends cleanly at a signal, after a notice to all listeners."""
-
-    def __init__(self, config: ServiceConfig, service: Service) -> None:
-        super().__init__(config)
-        self.service = service
+    def __init__(self, service: Service, server: FrontServer) -> None:
+        self._service = service
+        self._server = server
         self.moved: StoreMoved | None = None
-        self._look_at = 0.0
-        config.server = self
 
     def stop(self) -> None:
-        if self.service.stopping.is_set():
-            self.force_exit = True  # a second signal
-        self.service.stopping.set()
-        self.service.say_goodbye()
-        self.should_exit = True
+        if self._service.stopping.is_set():
+            self._server.cut()  # a second signal
+        self._service.stopping.set()
+        self._service.say_goodbye()
 
-    async def on_tick(self, counter: int) -> bool:
-        now = asyncio.get_running_loop().time()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_S
-            for connection in list(self.server_state.connections):
-                connection.look_at_time(now)  # type: ignore[union-attr]
-        return await super().on_tick(counter)
-
-    def go(self, moved: StoreMoved) -> None:
+    def move(self, moved: StoreMoved) -> None:
         """The gate is elsewhere by now."""
-        if self.moved is None and not self.service.stopping.is_set():
+        if self.moved is None and not self._service.stopping.is_set():
             self.moved = moved
             self.stop()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield  # they are ours
 
 
 def _listen(options: Options) -> socket.socket:
@@ -223,11 +198,26 @@ def _is_loopback(sock: socket.socket) -> bool:
     return ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
 
 
-def _url(sock: socket.socket) -> str:
+def _tls(loaded: Loaded | None) -> ssl.SSLContext | None:
+    """The certificate of the config, if it names one. ConfigError."""
+    given = (loaded.settings if loaded is not None else Settings()).serve
+    if not given.tls_cert and not given.tls_key:
+        return None
+    problem = "it needs both `tls_cert` and `tls_key`"
+    if given.tls_cert and given.tls_key:
+        try:
+            return tls_context(os.path.expanduser(given.tls_cert), os.path.expanduser(given.tls_key))
+        except OSError as error:  # ssl.SSLError is one
+            problem = f"{given.tls_cert} and {given.tls_key} cannot be used: {error.strerror or error}"
+    raise ConfigError(ConfigProblem(config_path(), problem, key="[serve]"))
+
+
+def _url(sock: socket.socket, tls: ssl.SSLContext | None) -> str:
     host, port = sock.getsockname()[:2]
+    scheme = "http" if tls is None else "https"
     if host in ("0.0.0.0", "::"):
         host = process_identity.host_name()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool) -> Access:

@@ -15,7 +15,6 @@ from fleetgate.api.answer_cache import AnswerCache
 from fleetgate.api.errors import RequestRefused
 from fleetgate.api.events.feed import Feed
 from fleetgate.api.history_reader import HistoryReader
-from fleetgate.api.http.proxy_mount import MountedApp
 from fleetgate.api.jobs.threads import JobCalls, JobThreads
 from fleetgate.api.metrics.prometheus import Counters
 from fleetgate.api.metrics.time_series import Series
@@ -49,7 +48,6 @@ class Service:
         loaded: Loaded | None,
         environment: Environment,
         jobs: JobCalls,
-        proxy: MountedApp,
         workers_trouble: Callable[[], str],
     ) -> None:
         self.gate = gate
@@ -69,7 +67,6 @@ class Service:
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
         self.workers_trouble = workers_trouble  # why its workers are not running; "" when they are
-        self.proxy = proxy
         self._tasks: list[asyncio.Task[None]] = []
         self._config_seen = _stamp()
 

@@ -17,7 +17,7 @@ from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log import open_log
 from fleetgate.log.store_url import local_folder
 from fleetgate.prices import price_of
-from fleetgate.proxy.exchange import Exchange
+from fleetgate.proxy.calls.exchange import Exchange
 from fleetgate.telemetry.exporter import Exporter, tell_results
 from fleetgate.telemetry.records import ProxiedCall
 

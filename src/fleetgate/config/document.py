@@ -68,6 +68,8 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
             serve.get("local_users", Serve().local_users),
             serve.get("host", Serve().host),
             serve.get("port", Serve().port),
+            serve.get("tls_cert", ""),
+            serve.get("tls_key", ""),
         ),
         classes=said.get("classes", {}),
         fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},

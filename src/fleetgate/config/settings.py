@@ -44,6 +44,8 @@ class Serve(Struct, frozen=True):
     local_users: str = "self"  # whom it trusts on loopback without the token: "self", "group" or "all"
     host: str = "127.0.0.1"  # the address that it listens on
     port: int = 4180
+    tls_cert: str = ""  # a file: with this, the service speaks TLS
+    tls_key: str = ""
 
 
 class JobSettings(Struct, frozen=True):

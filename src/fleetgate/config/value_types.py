@@ -231,9 +231,17 @@ def read_key_env(value: object) -> str:
 
 
 def read_credential_file(value: object) -> str:
+    return _file(value, "~/.local/share/opencode/auth.json")
+
+
+def read_tls_file(value: object) -> str:
+    return _file(value, "/etc/fleetgate/tls.pem")
+
+
+def _file(value: object, example: str) -> str:
     if isinstance(value, str) and value.startswith(("/", "~/")) and "\0" not in value:
         return value
-    raise _invalid(value, 'an absolute path or one below ~/, for example "~/.local/share/opencode/auth.json"')
+    raise _invalid(value, f'an absolute path or one below ~/, for example "{example}"')
 
 
 def read_usage_path(value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import httptools
 
-from fleetgate.front import limits
+from fleetgate.front import limits, refusals
 from fleetgate.front.request import Address, ClientRequest
 from fleetgate.front.states import LinkState
 
@@ -34,29 +34,12 @@ class ServerSide(Protocol):
     def remove(self, link: ClientLink) -> None: ...
 
 
-def _refusal(status: str, error: str, reason: str) -> bytes:
-    body = f'{{"error":"{error}","reason":"{reason}"}}'
-    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}"
-    return f"{head}\r\n\r\n{body}".encode()
-
-
-_TOO_LONG = _refusal(
-    "431 Request Header Fields Too Large",
-    f"the request line and headers are too long: at most {limits.HEAD_BYTES} bytes",
-    "too_large",
-)
-_TOO_SLOW = _refusal("408 Request Timeout", "the request took too long to arrive: send it at once", "too_slow")
-_INVALID = _refusal("400 Bad Request", "this is not a valid HTTP/1.1 request", "bad_request")
-_UNEXPECTED = _refusal("417 Expectation Failed", "the only valid Expect header is 100-continue", "bad_request")
-_VERSION = _refusal("505 HTTP Version Not Supported", "valid are HTTP/1.1 and HTTP/1.0", "http_version")
-
-
 class ClientLink(asyncio.Protocol):
     """A connection. Its methods below "For the request" are called by the request that it carries."""
 
     __slots__ = (
+        "_at",
         "_body_left",
-        "_body_size",
         "_buffer",
         "_dispatched",
         "_head_tail",
@@ -72,6 +55,7 @@ class ClientLink(asyncio.Protocol):
         "_target",
         "_transport",
         "_unread_since",
+        "body_size",
         "client",
         "peer",
         "server",
@@ -92,15 +76,16 @@ class ClientLink(asyncio.Protocol):
         self.server: Address | None = None
         self.peer: object = None
         self.write_paused = False
-        self._buffer = b""  # not parsed yet
+        self._buffer = b""  # what has come,
+        self._at = 0  # parsed up to here
         self._parsing = False
         self._read_paused = False
         self._unread_since = 0.0
         self._target = b""
         self._head_tail = b""  # the last bytes of a head that is not complete
-        self._loose = 0  # bytes of a head, of trailers, and of what chunks say of themselves, since the last body byte
+        self._loose = 0  # bytes since the last one of a body: of a head, of trailers, of chunk sizes; or dropped
         self._body_left = 0  # of a body of known length; -1: it comes in chunks
-        self._body_size = 0
+        self.body_size = 0
         self._dispatched = False  # the handler has the request
         self._second = False  # the parser has seen the beginning of another request
         self._refusal = b""  # why the head is not accepted
@@ -134,13 +119,22 @@ class ClientLink(asyncio.Protocol):
         self.write_paused = False
         self._unread_since = 0.0
         request = self._request
-        if request is not None and request.on_room is not None:
-            request.on_room()
+        if request is not None:
+            if request.on_room is not None:
+                request.on_room()
+        elif self._buffer:
+            self._loop.call_soon(self._parse_rest)
 
     def data_received(self, data: bytes) -> None:
-        if self.state is LinkState.LINGER or self.state is LinkState.CLOSED:
+        if self.state is LinkState.LINGER:
+            self._loose += len(data)
+            if self._loose > limits.LINGER_BYTES:
+                self._transport.abort()
             return
-        self._buffer = self._buffer + data if self._buffer else data
+        if self._buffer:
+            self._buffer, self._at = self._buffer[self._at :] + data, 0
+        else:
+            self._buffer = data
         if not self._parsing:
             self._parse()
 
@@ -160,36 +154,45 @@ class ClientLink(asyncio.Protocol):
         self._adjust_reading()
 
     def _must_wait(self) -> bool:
-        """Whether the handler has to take some of the body first."""
+        """Whether the handler has to take some of the body first, or the client the responses that it has."""
+        return self._body_is_full() if self.state is LinkState.BODY else self.write_paused
+
+    def _body_is_full(self) -> bool:
         request = self._request
         return self.state is LinkState.BODY and request is not None and len(request.body) >= limits.BODY_BYTES
 
     def _is_ready(self) -> bool:
         """Whether the handler gets the request now: with its body, if that came with its head."""
         return self.state is LinkState.RESPONSE or (
-            self.state is LinkState.BODY and (not self._buffer or self._must_wait())
+            self.state is LinkState.BODY and (not self._buffer or self._body_is_full())
         )
 
     def _next_piece(self) -> bytes:
         """Take the rest of the head, or of the body, out of the buffer."""
-        buffer = self._buffer
+        buffer, at = self._buffer, self._at
         if self.state is LinkState.BODY:
             size = self._body_left if self._body_left > 0 else len(buffer)
-            size = min(size, limits.BODY_BYTES)
+            end = at + min(size, limits.BODY_BYTES)
         else:
-            tail = self._head_tail
-            found = (tail + buffer[:3]).find(_END_OF_HEAD) if tail else -1
-            size = found + 4 - len(tail) if found >= 0 else buffer.find(_END_OF_HEAD) + 4
-            if size < 4 and found < 0:
-                size = len(buffer)
-                self._head_tail = (tail + buffer)[-3:]
-            else:
-                self._head_tail = b""
-        if size >= len(buffer):
-            self._buffer = b""
-            return buffer
-        self._buffer = buffer[size:]
-        return buffer[:size]
+            end = self._find_end_of_head(buffer, at)
+        if end < len(buffer):
+            self._at = end
+            return buffer[at:end]
+        self._buffer, self._at = b"", 0
+        return buffer[at:] if at else buffer
+
+    def _find_end_of_head(self, buffer: bytes, at: int) -> int:
+        """Where the head ends in the buffer, or where the buffer does."""
+        tail, self._head_tail = self._head_tail, b""
+        if tail:  # the end may be divided between this piece and the last one
+            found = (tail + buffer[at : at + 3]).find(_END_OF_HEAD)
+            if found >= 0:
+                return at + found + 4 - len(tail)
+        found = buffer.find(_END_OF_HEAD, at)
+        if found >= 0:
+            return found + 4
+        self._head_tail = (tail + buffer[at:])[-3:]
+        return len(buffer)
 
     def _feed(self, piece: bytes) -> None:
         self._loose += len(piece)
@@ -198,15 +201,15 @@ class ClientLink(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._end_after_response()  # what follows is another protocol, which nothing here speaks
         except httptools.HttpParserError:
-            self._refuse(self._refusal or _INVALID)
+            self._refuse(self._refusal or refusals.INVALID)
             return
         if self._loose > limits.HEAD_BYTES:
-            self._refuse(_TOO_LONG)
+            self._refuse(refusals.TOO_LONG)
         elif self._second:
             self._end_after_response()
 
     def _end_after_response(self) -> None:
-        self._buffer = b""
+        self._buffer, self._at = b"", 0
         if self._request is not None:
             self._request.keep_alive = False
 
@@ -215,7 +218,7 @@ class ClientLink(asyncio.Protocol):
             self._second = True
             return
         self._request = ClientRequest(self)
-        self._target, self._body_size, self._dispatched = b"", 0, False
+        self._target, self.body_size, self._dispatched = b"", 0, False
         self._enter(LinkState.HEAD)
 
     def on_url(self, url: bytes) -> None:
@@ -243,20 +246,20 @@ class ClientLink(asyncio.Protocol):
     def _read_head(self, request: ClientRequest) -> bytes:
         """Take from the head what the connection needs; returns why it is refused, or nothing."""
         if request.http_version not in ("1.1", "1.0"):
-            return _VERSION
+            return refusals.VERSION
         self._body_left = 0
         for name, value in request.headers:
             if name == b"content-length":
                 self._body_left = int(value)  # which the parser has checked
             elif name == b"transfer-encoding":
                 if request.http_version == "1.0":
-                    return _INVALID
+                    return refusals.INVALID
                 self._body_left = -1
             elif name == b"expect":
                 if value.lower() != b"100-continue":
-                    return _UNEXPECTED
+                    return refusals.UNEXPECTED
                 request.awaits_continue = request.http_version == "1.1"
-        return b"" if self._read_target(request) else _INVALID
+        return b"" if self._read_target(request) else refusals.INVALID
 
     def _read_target(self, request: ClientRequest) -> bool:
         target = self._target
@@ -280,11 +283,14 @@ class ClientLink(asyncio.Protocol):
         if self._second or request is None:
             return
         self._loose = 0
-        self._body_size += len(body)
+        self.body_size += len(body)
         if self._body_left > 0:
             self._body_left -= len(body)
         if request.responded:
             return
+        if 0 <= request.body_limit < self.body_size:
+            self._refusal = refusals.too_large(request.body_limit)
+            raise ValueError(self._refusal)  # the parser stops, and `_feed` responds
         request.body = request.body + body if request.body else body
         if self._dispatched and request.on_news is not None:
             request.on_news()
@@ -366,7 +372,8 @@ class ClientLink(asyncio.Protocol):
     def _linger(self) -> None:
         """Close the sending half, and drop what the client still sends until it closes its own."""
         complete = self.state is not LinkState.BODY and self.state is not LinkState.HEAD
-        self._buffer = b""
+        self._buffer, self._at = b"", 0
+        self._loose = 0
         self._enter(LinkState.LINGER)
         if complete or not self._transport.can_write_eof():
             self._transport.close()
@@ -380,7 +387,7 @@ class ClientLink(asyncio.Protocol):
 
     def _adjust_reading(self) -> None:
         """Read nothing while there is enough to do."""
-        full = len(self._buffer) > limits.KEPT_BYTES or self._must_wait()
+        full = len(self._buffer) - self._at > limits.KEPT_BYTES or self._body_is_full()
         if full is self._read_paused or self._transport.is_closing():
             return
         self._read_paused = full
@@ -413,13 +420,13 @@ class ClientLink(asyncio.Protocol):
                 self._transport.close()
         elif self.state is LinkState.HEAD:
             if waited_s > limits.HEAD_S:
-                self._refuse(_TOO_SLOW)
+                self._refuse(refusals.TOO_SLOW)
         elif self.state is LinkState.BODY:
             request = self._request
-            if self._must_wait() or (request is not None and request.awaits_continue):
+            if self._body_is_full() or (request is not None and request.awaits_continue):
                 self.since += limits.CHECK_S  # it is not the client that is slow
-            elif waited_s > limits.BODY_S + self._body_size / limits.BODY_BYTES_PER_S:
-                self._refuse(_TOO_SLOW)
+            elif waited_s > limits.BODY_S + self.body_size / limits.BODY_BYTES_PER_S:
+                self._refuse(refusals.TOO_SLOW)
         elif self.state is LinkState.LINGER and waited_s > limits.LINGER_S:
             self._transport.abort()
 

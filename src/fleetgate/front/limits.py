@@ -19,6 +19,7 @@ BODY_BYTES_PER_S = 1024
 UNREAD_S = 120.0  # how long a client may leave a response unread
 IDLE_S = 75.0  # between two requests
 LINGER_S = 2.0  # how long the rest of a refused request is read, so that the client sees the response
+LINGER_BYTES = 8 * 1024 * 1024  # and how much of it
 CHECK_S = 1.0  # how often these times are checked
 
 REFUSED_CONNECTIONS = 32  # connections over the maximum that still get a response

@@ -36,15 +36,16 @@ class ClientRequest:
         "_left",
         "_link",
         "_out",
-        "_watchers",
         "awaits_continue",
         "body",
         "body_complete",
+        "body_limit",
         "gone",
         "headers",
         "http_version",
         "keep_alive",
         "method",
+        "on_gone",
         "on_news",
         "on_room",
         "path",
@@ -64,12 +65,13 @@ class ClientRequest:
         self.awaits_continue = False  # the client sends its body when it is told to
         self.body = b""  # what has come of it and was not taken yet
         self.body_complete = False
+        self.body_limit = -1  # in bytes: a client that sends more is refused; -1: there is none
         self.gone = False  # the client has left
+        self.on_gone: Callable[[], None] | None = None  # called when the client leaves
         self.on_news: Callable[[], None] | None = None  # called when more of the body has come, or the client has left
         self.on_room: Callable[[], None] | None = None  # called when the client reads again
         self.response_begun = False
         self.responded = False  # the response is complete
-        self._watchers: dict[object, Callable[[], None]] | None = None
         self._out = b""  # a head that was not written yet
         self._chunked = self._bodiless = False
         self._left = 0  # of a body whose length was announced; -1 if it ends with the connection
@@ -96,26 +98,28 @@ class ClientRequest:
         return self._link.peer
 
     def watch_client(self, call: Callable[[], None]) -> Callable[[], object]:
-        """Call a function when the client leaves, at once if it has left; returns how to stop that."""
+        """Call a function when the client leaves, at once if it has left; returns how to stop that. One at a time."""
         if self.gone:
             call()
-        if self._watchers is None:
-            self._watchers = {}
-        self._watchers[call] = call
-        return partial(self._watchers.pop, call, None)
+        self.on_gone = call
+        return self._stop_watch
+
+    def _stop_watch(self) -> None:
+        self.on_gone = None
 
     def lose_client(self) -> None:
         """The client has left. For the connection."""
         self.gone = True
-        watchers, self._watchers = self._watchers, None
-        for call in list(watchers.values()) if watchers else ():
-            call()
-        if self.on_news is not None:
-            self.on_news()
-        if self.on_room is not None:
-            self.on_room()
+        for call in (self.on_gone, self.on_news, self.on_room):
+            if call is not None:
+                call()
 
     # The body.
+
+    @property
+    def body_size(self) -> int:
+        """How much of it has come, taken or not."""
+        return self._link.body_size
 
     def take_body(self) -> bytes:
         """What has come of the body since the last call. A client that waits for a word to send it is told to."""
@@ -131,11 +135,25 @@ class ClientRequest:
         """Wait for more of the body; returns it, and whether there is more. ClientLeft."""
         body = self.take_body()
         while not body and not self.body_complete:
-            if self.gone:
-                raise ClientLeft
-            await self._wait_for_news()
+            await self.wait_for_body()
             body = self.take_body()
         return body, not self.body_complete
+
+    async def wait_for_body(self) -> None:
+        """Wait until more of the body has come, or its end. ClientLeft."""
+        if self.gone:
+            raise ClientLeft
+        await self._wait_for_news()
+        if self.gone:
+            raise ClientLeft
+
+    async def read_whole_body(self) -> bytes:
+        """Wait for all of the body; a handler that calls this has set `body_limit`. ClientLeft."""
+        parts, more = [], True
+        while more:
+            part, more = await self.read_body()
+            parts.append(part)
+        return b"".join(parts)
 
     async def wait_until_gone(self) -> None:
         """Return when the client has left, or when the response is complete."""
@@ -171,11 +189,13 @@ class ClientRequest:
         """The head, which is written with what follows it. Names are in lower case. ValueError: it is not valid."""
         if self.response_begun:
             raise ValueError("the response has begun already")
-        lines = [STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, self._link.date_header()]
+        lines = []
         sized = False
         for pair in headers:
             name = pair[0]
             if name == b"content-length":
+                if status in _BODILESS:
+                    continue
                 sized, self._left = True, int(pair[1])
             elif name == b"transfer-encoding":
                 continue
@@ -190,17 +210,18 @@ class ClientRequest:
                 lines.append(b"transfer-encoding: chunked\r\n")
             else:
                 self._left, self.keep_alive = -1, False
+        self._begin(status, checked(lines))
+
+    def _begin(self, status: int, lines: bytes) -> None:
         if self.awaits_continue or self._link.closing:
             self.keep_alive = False
         if not self.keep_alive:
-            lines.append(b"connection: close\r\n")
+            lines = b"connection: close\r\n" + lines
         elif self.http_version == "1.0":
-            lines.append(b"connection: keep-alive\r\n")
-        head = b"".join(lines)
-        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
-            raise ValueError("a header has a line break in it")
+            lines = b"connection: keep-alive\r\n" + lines
         self.response_begun = True
-        self._out = head + b"\r\n"
+        status_line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        self._out = b"%s%s%s\r\n" % (status_line, self._link.date_header(), lines)
 
     def write(self, piece: bytes) -> None:
         """More of the body; with nothing, at least the head is sent."""
@@ -239,6 +260,13 @@ class ClientRequest:
         self.begin(status, [*headers, (b"content-length", b"%d" % len(body))])
         self.end(body)
 
+    def respond_with(self, status: int, lines: bytes, body: bytes) -> None:
+        """The same with the header lines of `header_lines`, for a handler that responds often."""
+        self._left = len(body)
+        self._bodiless = self.method == "HEAD"
+        self._begin(status, b"%scontent-length: %d\r\n" % (lines, len(body)))
+        self.end(body)
+
     def abort(self) -> None:
         """Cut the connection: the client sees that the response is not complete."""
         self._link.abort()
@@ -258,6 +286,19 @@ class ClientRequest:
             self._link.write_parts((out, *parts) if out else parts)
         elif out or parts:
             self._link.write(out + parts[0] if parts else out)
+
+
+def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Headers as they are sent. ValueError: one has a line break in it."""
+    return checked([b"%s: %s\r\n" % pair for pair in headers])
+
+
+def checked(lines: Sequence[bytes]) -> bytes:
+    """The lines of headers together. ValueError: one of them is more than a line."""
+    head = b"".join(lines)
+    if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+        raise ValueError("a header has a line break in it")
+    return head
 
 
 def _finish(future: asyncio.Future[None]) -> None:

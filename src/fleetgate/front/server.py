@@ -22,18 +22,26 @@ def _nothing(_client: Address | None, _server: Address | None) -> object:
     return None
 
 
+def refuse_all(request: ClientRequest) -> None:
+    """The handler of a server that has none yet."""
+    request.respond(503, [])
+
+
 class FrontServer:
     """A listening socket with all its connections."""
 
     def __init__(
         self,
-        handler: Handler,
         *,
+        handler: Handler = refuse_all,
         identify: Identify = _nothing,
         most_connections: int = limits.MOST_CONNECTIONS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`identify` is called once for each connection, with both addresses; its result is `ClientRequest.peer`."""
+        """`handler` can be set later, as `handle`, before the start.
+
+        `identify` is called once for each connection, with both addresses; its result is `ClientRequest.peer`.
+        """
         self.handle = handler
         self.identify = identify
         self.most_connections = most_connections
@@ -106,6 +114,7 @@ class FrontServer:
         idle = (each for each in self._links if each is not newest and each.idle)
         oldest = nsmallest(1 + len(self._links) // 64, idle, key=lambda each: each.since)
         for link in oldest:
+            self._links.discard(link)
             link.abort()
         return bool(oldest)
 

@@ -25,9 +25,9 @@ from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.gate.serving.model_calls import ModelCalls
 from fleetgate.gate.serving.reported_rates import report_rates
 from fleetgate.prices import Price, price_of
+from fleetgate.proxy.calls.response_reader import ResponseReader
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.request_body import CallFields, call_size, clean_name, is_counted, model_in_path, read_fields
-from fleetgate.proxy.response_reader import ResponseReader
 from fleetgate.signals.classify_http import classify_response
 from fleetgate.signals.outcome import AUTH, OK, SERVER_ERROR, Outcome, outcome
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from fleetgate.log.store_files import make_file
 from fleetgate.present.wall_time import utc
-from fleetgate.proxy.exchange import Exchange
+from fleetgate.proxy.calls.exchange import Exchange
 
 _EVERY_S = 0.25
 _AT_ONCE = 50  # lines

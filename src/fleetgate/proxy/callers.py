@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from fleetgate.config.settings import Settings
 from fleetgate.core.model_names import DEFAULT_ACCOUNT, Model, parse_model
+from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
 from fleetgate.proxy.errors import ProxyRefusal
-from fleetgate.proxy.exchange import CallCandidate, Exchange
 from fleetgate.proxy.headers import bare_key, key_of, text_of, without_key
 from fleetgate.proxy.http_client.connection import UpstreamResponse
 from fleetgate.proxy.key_accounts import ANY_KEY, KeyAccounts

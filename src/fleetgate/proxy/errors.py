@@ -63,10 +63,6 @@ class ProxyRefusal(FleetgateError):
         self.window = ""  # the key of the plan's window that is used up
 
 
-class ClientGone(Exception):
-    """The client has left: no answer is needed."""
-
-
 def headers_of(refusal: ProxyRefusal, api: str, now_s: int) -> list[tuple[bytes, bytes]]:
     """What an answer says in its headers, as the provider would: when to try again, and whether at all."""
     headers = []

@@ -14,7 +14,7 @@ import hmac
 from collections.abc import Callable, Iterable
 
 from fleetgate.gate.providers.credential_owner import claims_of
-from fleetgate.proxy.exchange import Exchange
+from fleetgate.proxy.calls.exchange import Exchange
 
 TABLE = "identity"  # of the side table: the account of each identity, by its hash
 _MOST = 10_000

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from fleetgate.config.settings import Provider, Settings
 from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.proxy.headers import Pairs
-from fleetgate.proxy.http_client.connection import OnNews, UpstreamRequest, UpstreamResponse
+from fleetgate.proxy.http_client.connection import UpstreamRequest
 from fleetgate.proxy.http_client.pool import UpstreamConnections
 
 # First parts of the API's own paths: a provider of such a name is not proxied.
@@ -44,7 +44,14 @@ class ProxiedProvider:
     def __repr__(self) -> str:
         return f"<ProxiedProvider {self.name} {self._url.scheme}://{self.host}{self._base.decode()}>"
 
-    async def send_request(
+    @property
+    def connections(self) -> UpstreamConnections:
+        """The connections to it. CannotConnect where the environment names a proxy that cannot be used."""
+        if self._connections is None:
+            self._connections = UpstreamConnections(self._url)
+        return self._connections
+
+    def request(
         self,
         method: str,
         path: bytes,
@@ -52,18 +59,12 @@ class ProxiedProvider:
         headers: Pairs,
         body: bytes,
         pieces: AsyncIterator[bytes] | None = None,
-        *,
-        twice: bool = False,
-        on_news: OnNews | None = None,
-    ) -> UpstreamResponse:
-        """Send a request; back with the head of the answer. Raises OSErrors: connection.UpstreamFailed, TimeoutError.
+    ) -> UpstreamRequest:
+        """A request as it is sent to this provider.
 
-        With `pieces` instead of a body, `headers` say how long they are together; else they are sent in chunks.
-        `twice`: nothing is spoilt if it arrives twice. `on_news`: as connection.UpstreamRequest has it.
+        With `pieces` instead of a body, `headers` say how long they are together; otherwise they are sent in chunks.
         """
-        if self._connections is None:
-            self._connections = UpstreamConnections(self._url)
-        lines = [self._first_lines(self._connections, method, path, query)]
+        lines = [self._first_lines(self.connections, method, path, query)]
         lines += [b"%s: %s\r\n" % pair for pair in headers]
         if pieces is None:
             if body or method not in _BODILESS:
@@ -71,9 +72,7 @@ class ProxiedProvider:
         elif not any(name == b"content-length" for name, _ in headers):
             lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
-        return await self._connections.send(
-            UpstreamRequest(method.encode(), b"".join(lines), body, pieces, on_news), twice=twice
-        )
+        return UpstreamRequest(method.encode(), b"".join(lines), body, pieces)
 
     def _first_lines(self, connections: UpstreamConnections, method: str, path: bytes, query: bytes) -> bytes:
         """The request line, and what every request to this provider says."""

@@ -8,8 +8,8 @@ no slot meanwhile: a body that is kept is complete before the request gets into 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from fleetgate.core.usage import Size
 from fleetgate.prices import Price
-from fleetgate.proxy.errors import ClientGone, ProxyRefusal
+from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.signals.content_encoding import Undecodable, decoded
 
 HELD_BYTES = 24 << 20
@@ -25,7 +25,6 @@ ALL_BYTES = 256 << 20
 _START_BYTES = 1 << 20  # kept of a body for which there is no more room
 _PIECE_BYTES = 1 << 18  # of a large body, written at once
 _AT_ONCE_BYTES = 1 << 20  # a body up to this is handed over whole
-SURELY_READ_BYTES = 32 << 10  # after a larger one the server may have stopped to read, and sees no client leave
 
 # Quotes inside a prompt are escaped, so this finds a key of the request, if not always the outermost.
 _MODEL = re.compile(rb'(?<!\\)"model"\s{0,20}:\s{0,20}"([^"\\]{1,200})"')
@@ -40,7 +39,14 @@ _PATH_MODEL = re.compile(
     r"|/model/(?P<bedrock>[^/?]+)(?=/(?:invoke|converse))"  # a name of Bedrock's has colons in it
 )
 
-Receive = Callable[[], Awaitable[Any]]
+
+class BodySource(Protocol):
+    """A client's request, as far as its body is read from it."""
+
+    @property
+    def body_complete(self) -> bool: ...
+    def take_body(self) -> bytes: ...
+    async def read_body(self) -> tuple[bytes, bool]: ...
 
 
 # A picture or a sound counts as so many bytes of text: about 1,500 tokens, however many bytes its encoding has.
@@ -95,65 +101,46 @@ class BodyMemory:
 class RequestBody:
     """The body of one request."""
 
-    __slots__ = ("_receive", "_store", "data", "in_one_piece", "kept", "on_whole", "whole")
+    __slots__ = ("_parts", "_size", "_source", "_store", "data", "kept", "whole")
 
-    def __init__(self, receive: Receive, store: BodyMemory) -> None:
-        self._receive = receive
+    def __init__(self, source: BodySource, store: BodyMemory) -> None:
+        self._source = source
         self._store = store
+        self._parts: list[bytes] = []
+        self._size = 0
         self.data = b""  # all of it, or its beginning
         self.whole = False  # its end has come
         self.kept = False  # all of it is here, and can be sent again
-        self.in_one_piece = False
-        self.on_whole: Callable[[], None] | None = None  # called when the end of a large body has come
 
-    def take(self, data: bytes) -> None:
-        """All of it is here."""
-        self.data = data
-        self.whole = self.kept = True
-        self.in_one_piece = len(data) < SURELY_READ_BYTES
-        self._store.kept += len(data)
-
-    async def read(self) -> None:
-        """Take in all of it, or as much as may be kept. ClientGone."""
-        message = await self._receive()
-        if message["type"] == "http.request" and not message.get("more_body"):
-            self.take(message.get("body", b""))
-            return
-        store, parts, size = self._store, [], 0
-        while True:
-            if message["type"] != "http.request":
-                store.kept -= size
-                raise ClientGone
-            part = message.get("body", b"")
-            parts.append(part)
-            size += len(part)
-            store.kept += len(part)
-            if not message.get("more_body"):
-                self.whole = self.kept = True
-                break
-            if size >= store.each or (size >= _START_BYTES and store.kept >= store.most):
-                break
-            message = await self._receive()
-        self.data = b"".join(parts)
+    def collect(self) -> bool:
+        """Take in what has come. Returns whether that is enough: all of it, or as much as may be kept."""
+        store, part = self._store, self._source.take_body()
+        self._parts.append(part)
+        self._size += len(part)
+        store.kept += len(part)
+        if self._source.body_complete:
+            self.whole = self.kept = True
+        elif self._size < store.each and (self._size < _START_BYTES or store.kept < store.most):
+            return False
+        self.data = part if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        return True
 
     def forget(self) -> None:
         """It is not needed any more."""
-        self._store.kept -= len(self.data)
-        self.data = b""
+        self._store.kept -= self._size
+        self._size, self.data = 0, b""
+        self._parts.clear()
 
     async def pieces(self, data: bytes) -> AsyncIterator[bytes]:
         """A large body, or one whose end is still to come, in pieces."""
         for start in range(0, len(data), _PIECE_BYTES):
             yield data[start : start + _PIECE_BYTES]
         while not self.whole:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                raise ClientGone
-            self.whole = not message.get("more_body")
-            if self.whole and self.on_whole is not None:
-                self.on_whole()
-            if message.get("body"):
-                yield message["body"]
+            piece, more = await self._source.read_body()
+            self.whole = not more
+            if piece:
+                yield piece
 
     def is_small(self, data: bytes) -> bool:
         return self.kept and len(data) <= _AT_ONCE_BYTES

@@ -10,7 +10,7 @@ import os
 from hashlib import blake2b
 from time import monotonic
 
-from fleetgate.proxy.exchange import Exchange
+from fleetgate.proxy.calls.exchange import Exchange
 
 KEPT_S = 120.0
 MOST = 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -18,11 +18,11 @@ from msgspec import Meta
 from fleetgate.api.errors import RequestRefused
 from fleetgate.api.events.feed import FeedEvent, FeedListener, Notice, words
 from fleetgate.api.history_reader import unhurried
-from fleetgate.api.http.client import cycle_of, on_disconnect
 from fleetgate.api.router.route import DocumentedAnswer, Header, get
 from fleetgate.api.routes.read import Types, event_types
-from fleetgate.api.security.request_guard import Receive, Scope, Send
 from fleetgate.api.service import Service
+from fleetgate.front.asgi import Receive, Scope, Send, request_of
+from fleetgate.front.request import ClientRequest
 from fleetgate.log.protocol import Log
 from fleetgate.present.event_text import TYPES
 from fleetgate.present.log_time import LogTimes
@@ -74,19 +74,15 @@ class Stream:
         self._since = since
         self._wanted = wanted
         self._seq = 0  # reached, sent or not
-        self._send: Send
-        self._cycle: Any = None  # uvicorn's view of the request, once it has said that the answer comes in chunks
+        self._request: ClientRequest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._send = send
+        request = self._request = request_of(scope)
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        cycle = cycle_of(receive)
-        if getattr(cycle, "chunked_encoding", False):
-            self._cycle = cycle
         listener = self._service.feed.listen()
         telling = asyncio.ensure_future(self._tell(listener))
         left = asyncio.get_running_loop().create_future()
-        stop = on_disconnect(receive, lambda: left.set_result(None), by_task=True)
+        stop = request.watch_client(lambda: left.set_result(None))
         try:
             await asyncio.wait({telling, left}, return_when=asyncio.FIRST_COMPLETED)
             if telling.done() and not telling.cancelled() and telling.exception() is None:
@@ -169,14 +165,14 @@ class Stream:
 
     async def _put(self, *lines: bytes) -> None:
         """Send these. The same bytes are written to all readers: a copy for each would cost as much as sending."""
-        cycle, size = self._cycle, sum(map(len, lines))
-        if not size:
+        request = self._request
+        if not any(lines):
             return
-        if cycle is None or cycle.flow.write_paused:
+        if request.paused:
             async with asyncio.timeout(STUCK_S):
-                await self._send({"type": "http.response.body", "body": b"".join(lines), "more_body": True})
-        elif not cycle.disconnected:
-            cycle.transport.writelines((b"%x\r\n" % size, *lines, b"\r\n"))
+                await request.drain()
+        if not request.gone:
+            request.write_parts(lines)
 
 
 def notice(name: str, data: dict[str, object]) -> bytes:

@@ -1,1 +1,1 @@
-"""HTTP connections of the service: limits, direct writing of answers, and the proxy's place next to the API."""
+"""The way of a request from the HTTP front (fleetgate.front) to its handler."""

@@ -65,7 +65,7 @@ async def output(
     stream: Stream = "",
     wait_s: Wait = 0.0,
 ) -> OutputShape:
-    if not request.scope.get("fleetgate.may_change"):
+    if not request.scope["state"].get("may_change"):
         raise RequestRefused(
             401, "token_needed", "job output needs the token, or a browser that `fleetgate open` signed in"
         )

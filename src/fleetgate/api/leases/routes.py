@@ -1,8 +1,9 @@
-"""The routes of leases; the work is done in api/leases/operations.py."""
+"""The routes of leases. Requests are answered by api/leases/direct.py, except those with a slash at the end of their
+path; api/leases/operations.py does the work.
+"""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from fleetgate.api.bodies import (
@@ -14,10 +15,11 @@ from fleetgate.api.bodies import (
     RenewAnswer,
     StopAnswer,
 )
-from fleetgate.api.http.client import client_of, on_disconnect
+from fleetgate.api.http.client import client_of
 from fleetgate.api.leases import operations
 from fleetgate.api.router.route import ApiRequest, ApiResponse, DocumentedAnswer, post
 from fleetgate.api.service import Service
+from fleetgate.front.asgi import request_of
 
 
 @post(
@@ -31,7 +33,7 @@ from fleetgate.api.service import Service
 async def acquire(service: Service, request: ApiRequest, data: AcquireBody) -> ApiResponse[LeaseAnswer]:
     client = request.scope.get("client")
     address = str(client[0]) if client else ""
-    status, shape = await operations.ask(service, data, address, partial(on_disconnect, request.receive))
+    status, shape = await operations.ask(service, data, address, request_of(request.scope).watch_client)
     answer: Any = ApiResponse(shape, status=status)
     return answer  # type: ignore[no-any-return]
 

@@ -111,6 +111,8 @@ class Counters:
         self._registry.register(self)
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
+        self._labelled: dict[tuple[str, ...], Counter] = {}  # found before: `labels` costs more than `inc`
+        self._by_kind: dict[tuple[str, str], Histogram] = {}
         for name, (kind, text) in METRICS.items():
             labels = LABELS.get(name, ())
             if kind == "counter":
@@ -152,12 +154,12 @@ class Counters:
         if isinstance(event, ev.Granted):
             kind = event.ticket.spec.kind if event.ticket is not None else self._kinds.get(event.id, "agents")
             self._count("fleetgate_grants_total", kind)
-            self._histograms["fleetgate_wait_seconds"].labels(kind).observe(event.waited_ms / 1000)
+            self._observe("fleetgate_wait_seconds", kind, event.waited_ms / 1000)
         elif isinstance(event, ev.Released):
             self._kinds.pop(event.id, None)
             self._usage.ended(event)
             self._count("fleetgate_releases_total", event.kind, event.outcome)
-            self._histograms["fleetgate_hold_seconds"].labels(event.kind).observe(event.held_ms / 1000)
+            self._observe("fleetgate_hold_seconds", event.kind, event.held_ms / 1000)
         elif isinstance(event, ev.Settled):
             self._usage.settled(event)
         elif isinstance(event, ev.Queued):
@@ -169,7 +171,7 @@ class Counters:
             self._kinds.pop(event.id, None)
             self._usage.ended(event)
             self._count("fleetgate_reclaims_total", event.cause)
-            self._histograms["fleetgate_hold_seconds"].labels(event.kind).observe(event.held_ms / 1000)
+            self._observe("fleetgate_hold_seconds", event.kind, event.held_ms / 1000)
         elif isinstance(event, ev.Cancelled | ev.Expired | ev.Dropped):
             self._kinds.pop(event.id, None)
             self._count("fleetgate_left_total", str(event.__struct_config__.tag))
@@ -179,8 +181,18 @@ class Counters:
         elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in ("drop", "exact")):
             self._count("fleetgate_reductions_total", event.pool, event.kind)
 
-    def _count(self, name: str, *labels: str) -> None:
-        self._counters[name].labels(*labels).inc()
+    def _count(self, *name_and_labels: str) -> None:
+        counter = self._labelled.get(name_and_labels)
+        if counter is None:
+            name, *labels = name_and_labels
+            counter = self._labelled[name_and_labels] = self._counters[name].labels(*labels)
+        counter.inc()
+
+    def _observe(self, name: str, kind: str, seconds: float) -> None:
+        histogram = self._by_kind.get((name, kind))
+        if histogram is None:
+            histogram = self._by_kind[name, kind] = self._histograms[name].labels(kind)
+        histogram.observe(seconds)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         yield from self._gauges

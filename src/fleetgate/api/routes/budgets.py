@@ -12,13 +12,13 @@ from msgspec import Meta, Struct
 
 from fleetgate.api.bodies import JsonBody, Name
 from fleetgate.api.router.route import delete, get, post
-from fleetgate.api.security.request_guard import App
 from fleetgate.api.service import Service
 from fleetgate.config.budget_rules import read_amount
 from fleetgate.config.errors import BadValue
 from fleetgate.core import commands as cmd
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.views.budget_views import budget_views
+from fleetgate.front.asgi import App
 from fleetgate.present.budgets.listing import (
     BudgetShape,
     BudgetsShape,

@@ -6,9 +6,9 @@ a page elsewhere sends its Origin, which is not ours; and there is no CORS, so n
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from ipaddress import ip_address
-from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import Struct
@@ -16,13 +16,8 @@ from msgspec import Struct
 from fleetgate.api.errors import RequestRefused, refusal
 from fleetgate.api.security.sessions import HEADER
 from fleetgate.api.security.tokens import Tokens
+from fleetgate.front.request import ClientRequest, Headers
 from fleetgate.gate.serving.local_peer import LocalUsers, Peer
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_BYTES = 64 * 1024
 JOBS_BYTES = 4 * 1024 * 1024  # prompts are long, and batches of them longer
@@ -59,57 +54,38 @@ class Access(Struct):
     may_submit: bool  # jobs: with this, a client can run any command
     users: LocalUsers  # of this machine, who are trusted on loopback
 
-    def trusts(self, scope: Scope) -> bool:
-        """Whether a request comes, over loopback, from a user of this machine who needs no token to be trusted."""
-        peer: Peer | None = scope.get("fleetgate.peer") if self.loopback else None
-        return peer is not None and peer.trusted
+    def trusts(self, peer: object) -> bool:
+        """Whether a connection comes, over loopback, from a user of this machine who needs no token to be trusted."""
+        return self.loopback and isinstance(peer, Peer) and peer.trusted
 
 
 class Guard:
-    """Wraps the routes."""
+    """Checks requests, by what their heads say."""
 
-    def __init__(self, app: App, access: Access, connections: Callable[[], int], most_connections: int) -> None:
-        self._app = app
+    def __init__(self, access: Access, connections: Callable[[], int], most_connections: int) -> None:
         self._access = access
         self._connections = connections
         self._most_connections = most_connections
         self._hosts: set[bytes] = set()  # some that were found right
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008})
-            return
-        path = scope["path"]
-        scope["fleetgate.may_change"] = False
-        try:
-            if path not in _HEALTH:
-                self._check(scope, path)
-            length = scope.get("fleetgate.length", 0)
-            most = JOBS_BYTES if path.startswith("/v1/jobs") and scope["fleetgate.may_change"] else BODY_BYTES
-            if length > most:
-                raise _too_large(most)
-        except RequestRefused as error:
-            await refuse(error, send, close=True)
-            return
-        await self._app(scope, receive if length >= 0 else _counted(receive, most), _secured(send))
+    def admit(self, request: ClientRequest, path: str) -> bool:
+        """Let a request pass; returns whether it may change something. Its body gets a limit. RequestRefused."""
+        if path in _HEALTH:
+            may_change, length = False, 0
+        else:
+            may_change, length = self._check(request, path)
+        most = JOBS_BYTES if may_change and path.startswith("/v1/jobs") else BODY_BYTES
+        if length > most or request.body_size > most:
+            raise RequestRefused(413, "too_large", f"the body is too large: at most {most} bytes")
+        request.body_limit = most
+        return may_change
 
-    def passes(self, scope: Scope, path: str) -> bool:
-        """Whether a request would be passed on unchanged: for the fast path, which answers without this wrapper."""
-        scope["fleetgate.may_change"] = False
-        try:
-            self._check(scope, path)
-        except RequestRefused:
-            return False
-        length: int = scope["fleetgate.length"]
-        return 0 <= length <= BODY_BYTES
-
-    def _check(self, scope: Scope, path: str) -> None:
-        if len(scope["raw_path"]) + len(scope["query_string"]) > PATH_BYTES:
+    def _check(self, request: ClientRequest, path: str) -> tuple[bool, int]:
+        if len(request.path) + len(request.query) > PATH_BYTES:
             raise RequestRefused(414, "too_large", f"the address is too long: at most {PATH_BYTES} bytes")
         found: dict[bytes, bytes] = {}
         size = 0
-        for name, value in scope["headers"]:
+        for name, value in request.headers:
             size += len(name) + len(value)
             if name in _HEADERS:
                 if name == b"host" and b"host" in found:
@@ -125,26 +101,37 @@ class Guard:
                 retry_after_s=1,
             )
         self._check_host(found.get(b"host", b""))
-        self._check_origin(scope, path, found)
-        self._check_token(scope, path, found)
-        length = scope["fleetgate.length"] = _length(found, scope["headers"])
+        self._check_origin(request, path, found)
+        may_change = self._check_token(request, path, found)
+        length = _length(found, request.headers)
         if length and path.startswith("/v1/") and not _is_json(found.get(b"content-type")):
             raise RequestRefused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
+        return may_change, length
 
-    def check_source(self, scope: Scope) -> None:
-        """Only that it is meant for us and comes from a program, or from a script of our own page. RequestRefused."""
-        for name, value in scope["headers"]:
+    def check_proxied(self, request: ClientRequest) -> None:
+        """Check the Host and the Origin of a request to a provider; its key, the provider checks. RequestRefused."""
+        host, browser, hosts = b"", False, 0
+        for name, value in request.headers:
+            if name == b"host":
+                host = value
+                hosts += 1
+            elif name == b"origin" or name.startswith(b"sec-fetch-"):
+                browser = True
+        if hosts > 1:
+            raise RequestRefused(400, "two_hosts", "two Host headers: send one")
+        if browser or host not in self._hosts:
+            self._check_source(request)
+
+    def _check_source(self, request: ClientRequest) -> None:
+        """That it is meant for us, and comes from a program or from a script of our own page."""
+        for name, value in request.headers:
             if (name == b"sec-fetch-mode" and value == b"navigate") or (
                 name == b"sec-fetch-dest" and value != b"empty"
             ):
                 raise _browser_page()
-        found = {name: value for name, value in scope["headers"] if name in _HEADERS}
+        found = {name: value for name, value in request.headers if name in _HEADERS}
         self._check_host(found.get(b"host", b""))
-        self._check_origin(scope, scope["path"], found)
-
-    def knows_host(self, host: bytes) -> bool:
-        """Whether this Host was found valid before: cheaper than a full check."""
-        return host in self._hosts
+        self._check_origin(request, text_path(request), found)
 
     def _check_host(self, host: bytes) -> None:
         if host in self._hosts:
@@ -159,7 +146,7 @@ class Guard:
         if len(self._hosts) < _MOST_HOSTS:
             self._hosts.add(host)
 
-    def _check_origin(self, scope: Scope, path: str, found: dict[bytes, bytes]) -> None:
+    def _check_origin(self, request: ClientRequest, path: str, found: dict[bytes, bytes]) -> None:
         """The browser says where a request comes from; programs say nothing."""
         origin = found.get(b"origin")
         if origin is not None:
@@ -167,10 +154,11 @@ class Guard:
             if ours != found.get(b"host", b"").lower():
                 raise _foreign(origin.decode("latin-1"))
         site = found.get(b"sec-fetch-site", b"none")
-        if site not in (b"none", b"same-origin") and not (scope["method"] == "GET" and path in _PAGES):
+        if site not in (b"none", b"same-origin") and not (request.method == "GET" and path in _PAGES):
             raise _foreign("another page")
 
-    def _check_token(self, scope: Scope, path: str, found: dict[bytes, bytes]) -> None:
+    def _check_token(self, request: ClientRequest, path: str, found: dict[bytes, bytes]) -> bool:
+        """Returns whether it may change something."""
         access = self._access
         given = found.get(b"authorization")
         if given is not None:
@@ -178,20 +166,18 @@ class Guard:
                 raise RequestRefused(
                     401, "token_wrong", "this is not the token: it is in the file `token` of the state folder"
                 )
-            scope["fleetgate.may_change"] = True
-            return
+            return True
         secret = found.get(HEADER)
         if secret is not None and access.tokens.sessions.is_open(found.get(b"cookie", b""), secret):
-            scope["fleetgate.may_change"] = True
-            return
-        safe = scope["method"] in _SAFE
+            return True
+        safe = request.method in _SAFE
         if safe and (path in _PUBLIC or path.startswith("/assets/")):
-            return
-        if (scope["method"], path) == _SIGN_IN:
-            return
+            return False
+        if (request.method, path) == _SIGN_IN:
+            return False
         if safe or (path.startswith("/concurrency/") and not access.concurrency_token):
-            if access.trusts(scope):
-                return
+            if access.trusts(request.peer):
+                return False
             if access.loopback:
                 raise _stranger()
         raise RequestRefused(
@@ -202,61 +188,35 @@ class Guard:
         )
 
 
-async def refuse(error: Exception, send: Send, *, close: bool = False) -> None:
-    """Answer with an error, without a route."""
+def text_path(request: ClientRequest) -> str:
+    """The path of a request, without its escapes."""
+    path = request.path
+    return (unquote_to_bytes(path) if b"%" in path else path).decode("utf-8", "replace")
+
+
+def refuse(request: ClientRequest, error: Exception) -> None:
+    """Respond with an error, and end the connection: the rest of the request is not read."""
     status, shape, extra = refusal(error)
-    body = msgspec.json.encode(shape)
     headers = [
         (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
         *((name.encode(), value.encode()) for name, value in extra.items()),
         *SECURE_HEADERS,
         (b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
+        (b"connection", b"close"),
     ]
-    if close:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    request.respond(status, headers, msgspec.json.encode(shape))
 
 
 def _is_json(kind: bytes | None) -> bool:
     return kind is None or kind.partition(b";")[0].strip().lower() == b"application/json"
 
 
-def _length(found: dict[bytes, bytes], headers: list[tuple[bytes, bytes]]) -> int:
+def _length(found: dict[bytes, bytes], headers: Headers) -> int:
     """The body's length; -1 when it is not said."""
     given = found.get(b"content-length")
     if given is not None:
-        return int(given) if given.isdigit() and len(given) < 16 else JOBS_BYTES + 1
+        return int(given)  # the parser has checked it
     return -1 if any(name == b"transfer-encoding" for name, _ in headers) else 0
-
-
-def _counted(receive: Receive, most: int) -> Receive:
-    """The same messages, as long as the body is not too large."""
-    size = 0
-
-    async def counted() -> Message:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        if size > most:
-            raise _too_large(most)
-        return message
-
-    return counted
-
-
-def _secured(send: Send) -> Send:
-    async def secured(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *SECURE_HEADERS]
-        await send(message)
-
-    return secured
-
-
-def _too_large(most: int) -> RequestRefused:
-    return RequestRefused(413, "too_large", f"the body is too large: at most {most} bytes")
 
 
 def _wrong_host(found: str) -> RequestRefused:

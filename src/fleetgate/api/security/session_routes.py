@@ -11,6 +11,7 @@ from fleetgate.api.security.link_files import remove_link_file, remove_old_link_
 from fleetgate.api.security.sessions import CODE_S, HEADER
 from fleetgate.api.service import Service
 from fleetgate.config.paths import state_folder
+from fleetgate.front.asgi import request_of
 from fleetgate.present.wall_time import utc
 
 _MARGIN_S = 5  # the file is a little younger than the code
@@ -39,7 +40,7 @@ async def session(service: Service, request: ApiRequest) -> SessionShape:
 async def sign_in(service: Service, request: ApiRequest, data: SignInBody) -> ApiResponse[SignInAnswer]:
     sessions = service.access.tokens.sessions
     access = service.access
-    trusted = not access.loopback or access.trusts(request.scope)
+    trusted = not access.loopback or access.trusts(request_of(request.scope).peer)
     if not sessions.is_for(data.code, trusted=trusted):
         raise RequestRefused(
             403,
@@ -68,7 +69,7 @@ async def sign_out(service: Service, request: ApiRequest) -> ApiResponse[SignOut
 def session_of(service: Service, request: ApiRequest) -> SessionShape:
     return SessionShape(
         version=service.version,
-        may_change=bool(request.scope.get("fleetgate.may_change")),
+        may_change=bool(request.scope["state"].get("may_change")),
         loopback=service.access.loopback,
         host=service.gate.host,
         seq=service.feed.seq,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 import msgspec
 
@@ -9,6 +11,9 @@ from fleetgate.cli.click_helpers import json_option, tell
 from fleetgate.cli.read_only_gate import note, say_json
 from fleetgate.config.paths import state_folder
 from fleetgate.core.errors import FleetgateError
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 
 class NotServed(FleetgateError):
@@ -79,7 +84,7 @@ def _open(url: str) -> None:
 
 
 def _link(share: bool) -> dict[str, object]:
-    from http.client import HTTPConnection, HTTPException
+    from http.client import HTTPException
 
     from fleetgate.api.security.tokens import find_token
     from fleetgate.gate.serving.service_address import read_address
@@ -92,7 +97,7 @@ def _link(share: bool) -> dict[str, object]:
     if token is None:
         raise NotServed(f"there is no token in {folder}: is FLEETGATE_TOKEN set where the service runs?")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
-    connection = HTTPConnection(host, address.port, timeout=5)
+    connection = _connection(host, address.port, tls=address.url.startswith("https:"))
     try:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         connection.request("POST", "/v1/login-links", msgspec.json.encode({"shared": share}), headers)
@@ -105,3 +110,26 @@ def _link(share: bool) -> dict[str, object]:
     if "url" not in answer:
         raise NotServed(f"the service at {address.url} refused: {answer.get('error')}")
     return answer
+
+
+def _connection(host: str, port: int, *, tls: bool) -> HTTPConnection:
+    """To the service. With TLS, it has to show the certificate of the config: any name may be in that."""
+    import http.client
+
+    if not tls:
+        return http.client.HTTPConnection(host, port, timeout=5)
+    import os
+    import ssl
+
+    from fleetgate.cli.open_gate import load_config
+
+    loaded = load_config()
+    certificate = loaded.settings.serve.tls_cert if loaded is not None else ""
+    try:
+        context = ssl.create_default_context(cafile=os.path.expanduser(certificate) or None)
+    except OSError as error:
+        raise NotServed(f"tls_cert {certificate} in [serve] of the config cannot be read: {error}") from error
+    if certificate:
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return http.client.HTTPSConnection(host, port, timeout=5, context=context)

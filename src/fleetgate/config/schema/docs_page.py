@@ -132,6 +132,8 @@ hosts = ["gate.example.org"]
 access_log = false
 submit = false
 local_users = "self"            # the users of this machine that it trusts without the token
+tls_cert = "/etc/fleetgate/tls.pem"
+tls_key = "/etc/fleetgate/tls.key"
 
 # Jobs: how long finished jobs are kept, and how much output of each.
 [jobs]

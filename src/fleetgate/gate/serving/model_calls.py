@@ -35,6 +35,7 @@ _FIRST_LOOK_S = 0.05
 _READ_RATES_S = 0.2  # how often rates are read, while half of them is left; below that, with every response
 _LOW_RATES_S = 0.1  # how often low rates are reported at once
 _MOST_MODELS = 1000  # whose rates are remembered; a client can name any
+_LEAST_PAUSE_S = 0.005  # between two looks at waiting calls
 _LOOK_S = 1.0  # how often a waiting call checks whether waiting is of any use
 _BUSY_S = 2.0  # how much longer a call waits for a transaction that is under way, to learn why it got no slot
 
@@ -83,6 +84,7 @@ class ModelCalls:
         self._core = core
         self._soon: asyncio.TimerHandle | None = None
         self._rates: dict[str, SeenRates] = {}  # by model
+        self._wait_limits = WaitLimits(core)
 
     def now(self) -> int:
         """The log's time, in which a call's `since` is given."""
@@ -106,7 +108,7 @@ class ModelCalls:
     def ask(
         self, spec: Spec, since: int, *, size: Size, priority: int = 0, what: str = "", client: str = "", run: str = ""
     ) -> PendingCall:
-        """Enter the queue. Wait for the slot with `enter`, or `give_up`. `run`: the lease of the run that calls."""
+        """Enter the queue. When its future is done, `granted` has the slot. `run`: the lease of the run that calls."""
         core = self._core
         core.check_open()
         command = acquire_command(
@@ -121,27 +123,36 @@ class ModelCalls:
         return PendingCall(command, future)
 
     def give_up(self, asking: PendingCall) -> None:
-        """Leave the queue before `enter` was called."""
+        """Leave the queue, or give up a slot that was not used."""
         self._core.requests.give_up(asking.command.id)
         if asking.future.done():
             asking.future.exception()  # retrieved, so that asyncio does not report it
         asking.future.cancel()
 
     async def enter(self, asking: PendingCall, within_s: float) -> Lease:
-        """Wait for the lease. Raises NotInTime when there is none within this time."""
-        core = self._core
-        command, future = asking
-        patience = None if future.done() else _Patience(core, command, future, within_s)
+        """Wait for the slot of a call. NotInTime when there is none within this time, StoreError, NotAdmitted."""
+        self.limit_wait(asking, within_s)
         try:
-            got = await future
+            await asyncio.wait((asking.future,))
         except BaseException:
-            core.requests.give_up(command.id)
+            self.give_up(asking)
             raise
-        finally:
-            if patience is not None:
-                patience.handle.cancel()
+        return self.granted(asking)
+
+    def limit_wait(self, asking: PendingCall, within_s: float) -> None:
+        """End the wait of a call with NotInTime when its time is up, or as soon as that will not be enough."""
+        if not asking.future.done():
+            self._wait_limits.add(asking, within_s)
+
+    def granted(self, asking: PendingCall) -> Lease:
+        """The lease of a call whose future is done. NotInTime, StoreError, NotAdmitted."""
+        try:
+            got = asking.future.result()
+        except BaseException:
+            self._core.requests.give_up(asking.command.id)
+            raise
         if isinstance(got, Deferred):
-            raise NotInTime(got.reason, _ms_until(core, got.reason))
+            raise NotInTime(got.reason, _ms_until(self._core, got.reason))
         return got
 
     def leave(self, ident: str, outcome: Outcome, usage: Usage | None, readings: tuple[Reading, ...] = ()) -> None:
@@ -275,52 +286,95 @@ class ModelCalls:
             pass
 
 
-class _Patience:
-    """Ends the wait of one call when its time is up, or as soon as that will not be enough."""
+class WaitingCall:
+    """A call that waits, with the time of the loop until which it does."""
 
-    __slots__ = ("_command", "_core", "_deadline", "_future", "handle")
+    __slots__ = ("asking", "deadline", "look_at")
 
-    def __init__(
-        self, core: GateCore, command: cmd.Acquire, future: asyncio.Future[Lease | Deferred], within_s: float
-    ) -> None:
+    def __init__(self, asking: PendingCall, deadline: float, look_at: float) -> None:
+        self.asking = asking
+        self.deadline = deadline
+        self.look_at = look_at
+
+
+class WaitLimits:
+    """Ends the waits of calls when their time is up, or as soon as that will not be enough. One timer serves all:
+    most calls have their slot within a turn of the loop, and a timer for each would cost as much as the rest of it.
+    """
+
+    def __init__(self, core: GateCore) -> None:
         self._core = core
-        self._command = command
-        self._future = future
-        self._deadline = core.loop.time() + within_s
-        self.handle = core.loop.call_later(min(within_s, _FIRST_LOOK_S), self._look)
+        self._all: list[WaitingCall] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._looks_after_transaction = False
 
-    def _look(self) -> None:
-        if self._future.done():
-            return
-        core, left_s = self._core, self._deadline - self._core.loop.time()
+    def add(self, asking: PendingCall, within_s: float) -> None:
+        now = self._core.loop.time()
+        look_at = now + min(within_s, _FIRST_LOOK_S)
+        self._all.append(WaitingCall(asking, now + within_s, look_at))
+        if self._timer is None or look_at < self._timer_at:
+            self._set_timer(look_at)
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = self._core.loop.call_at(at, self._look_at_due), at
+
+    def _look_at_due(self) -> None:
+        """Look at the calls whose time has come. Those that have their slot are forgotten."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._core.loop.time()
+        waiting, self._all = self._all, []
+        for each in waiting:
+            if each.asking.future.done() or (each.look_at <= now and self._ends(each, now)):
+                continue
+            self._all.append(each)
+        if self._all:
+            self._set_timer(max(min(each.look_at for each in self._all), now + _LEAST_PAUSE_S))
+
+    def _ends(self, each: WaitingCall, now: float) -> bool:
+        """Whether a call waits no longer; otherwise it is looked at again."""
+        core, (command, future), left_s = self._core, each.asking, each.deadline - now
         try:
-            busy, spec = core.commits.busy, self._command.spec
-            run = self._command.run
-            wait_ms = 0 if busy else _closed_ms(core, core.replica.state, spec, left_s, run)
+            busy, spec = core.commits.busy, command.spec
+            wait_ms = 0 if busy else _closed_ms(core, core.replica.state, spec, left_s, command.run)
             if wait_ms:
-                self._future.set_exception(_outlasting(core, core.replica.state, spec, wait_ms))
-                return
+                future.set_exception(_outlasting(core, core.replica.state, spec, wait_ms))
+                return True
             if left_s > 0:
-                self.handle = core.loop.call_later(min(left_s, _LOOK_S), self._look)
-                return
+                each.look_at = now + min(left_s, _LOOK_S)
+                return False
             if busy and left_s > -_BUSY_S:
-                self._look_after_transaction(left_s + _BUSY_S)
-                return
-            reason = core.acquisition.wait_reason(self._command)
-            self._future.set_exception(NotInTime(reason, self._retry_ms(reason)))
+                each.look_at = each.deadline + _BUSY_S
+                self._look_after_transaction()
+                return False
+            reason = core.acquisition.wait_reason(command)
+            future.set_exception(NotInTime(reason, self._retry_ms(command, reason)))
         except StoreError as error:
-            self._future.set_exception(error)
+            future.set_exception(error)
+        return True
 
-    def _look_after_transaction(self, within_s: float) -> None:
+    def _look_after_transaction(self) -> None:
         """Look again as soon as no thread works on the log. On a shared store one does during every transaction."""
-        self.handle.cancel()
-        self.handle = self._core.loop.call_later(within_s, self._look)
-        self._core.commits.catch_up_in_thread().add_done_callback(lambda _: self._look())
+        if not self._looks_after_transaction:
+            self._looks_after_transaction = True
+            self._core.commits.catch_up_in_thread().add_done_callback(self._transaction_ended)
 
-    def _retry_ms(self, reason: Reason) -> int | None:
+    def _transaction_ended(self, _: object) -> None:
+        self._looks_after_transaction = False
+        now = self._core.loop.time()
+        for each in self._all:
+            if each.deadline <= now:
+                each.look_at = now
+        self._look_at_due()
+
+    def _retry_ms(self, command: cmd.Acquire, reason: Reason) -> int | None:
         known = _ms_until(self._core, reason)
         if known is None and not self._core.commits.busy:
-            view = ticket_view(self._core.replica.state, self._command.id, self._core.now())
+            view = ticket_view(self._core.replica.state, command.id, self._core.now())
             known = view.estimate_ms[1] if view is not None and view.estimate_ms is not None else None
         return known
 

@@ -45,40 +45,22 @@ OnNews = Callable[["UpstreamResponse"], None]
 
 
 class UpstreamResponse:
-    """An answer: its head is there when it is handed out."""
+    """A response, as far as it has come. `on_news` is called whenever there is more of it, or nothing more comes."""
 
-    __slots__ = ("_connection", "_parts", "_size", "_waiter", "complete", "error", "on_news", "raw_headers", "status")
+    __slots__ = ("_connection", "_parts", "_size", "complete", "error", "on_news", "raw_headers", "status")
 
     def __init__(self, connection: Connection, on_news: OnNews | None) -> None:
-        self.on_news = on_news  # called when something has come: from the head on, and until it is whole or broken off
-        self.status = 0
+        self.on_news = on_news
+        self.status = 0  # 0: its head has not come yet
         self.raw_headers: list[tuple[bytes, bytes]] = []
         self.complete = False  # its last byte is here
+        self.error: BaseException | None = None  # nothing more comes of it
         self._connection: Connection | None = connection
         self._parts: list[bytes] = []
         self._size = 0
-        self.error: BaseException | None = None  # nothing more comes of it
-        self._waiter: asyncio.Future[None] | None = None
-
-    async def head(self) -> None:
-        """Wait for status and headers. UpstreamFailed."""
-        while not self.status:
-            if self.error is not None:
-                raise self.error
-            await self._news()
-
-    async def readany(self) -> bytes:
-        """What has come since; nothing at the end. UpstreamFailed when it breaks off."""
-        while not self._parts:
-            if self.complete:
-                return b""
-            if self.error is not None:
-                raise self.error
-            await self._news()
-        return self.take()
 
     def take(self) -> bytes:
-        """What has come since, if anything."""
+        """What has come of the body since the last call."""
         parts = self._parts
         if not parts:
             return b""
@@ -89,24 +71,13 @@ class UpstreamResponse:
             self._connection.go_on()
         return data
 
-    def at_eof(self) -> bool:
-        """Whether there is nothing more to read."""
-        return self.complete and not self._parts
-
     def close(self) -> None:
         """It is not read any more: if it is not complete, close the connection."""
+        self.on_news = None
         if self._connection is not None:
             self._connection.abort()
 
-    async def _news(self) -> None:
-        assert self._connection is not None
-        self._waiter = self._connection.loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    # Told by the connection.
+    # For the connection.
 
     def add(self, data: bytes) -> int:
         """More of its body; how much is unread."""
@@ -123,12 +94,9 @@ class UpstreamResponse:
         self._connection = None
 
     def wake(self) -> None:
-        """Wake the reader."""
-        if self.on_news is not None and self.status:
+        """Call the reader, if there is anything to see."""
+        if self.on_news is not None and (self.status or self.error is not None):
             self.on_news(self)
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
 
 
 class UpstreamRequest(NamedTuple):
@@ -138,7 +106,6 @@ class UpstreamRequest(NamedTuple):
     head: bytes
     body: bytes = b""
     pieces: AsyncIterator[bytes] | None = None  # instead of a body
-    on_news: OnNews | None = None  # called, from the head of the answer on, when something has come
 
 
 class Connection(asyncio.Protocol):
@@ -181,36 +148,36 @@ class Connection(asyncio.Protocol):
 
     # Asking.
 
-    async def send_and_wait_for_head(self, request: UpstreamRequest) -> UpstreamResponse:
-        """Send a request; back with the head of its answer."""
-        method, head, body, pieces, on_news = request
+    def send(self, request: UpstreamRequest, on_news: OnNews) -> UpstreamResponse:
+        """Send a request. `on_news` is called, never before this returns. ClosedWithoutAnswer."""
         early, self._early, self._asked = self._early, b"", True
         if not self.usable and not early:
             raise ClosedWithoutAnswer("it hung up at once")
-        response = self._response = UpstreamResponse(self, on_news)
-        self._begin(method)
+        response = self._response = UpstreamResponse(self, None if early else on_news)
+        self._begin(request.method)
         if early:
             self._surplus = True  # whatever comes next is not an answer to the next request
             self.data_received(early)
-        if self._response is not response:
-            pass  # it has answered without being asked
-        elif self._transport is None or self._transport.is_closing():
-            self._hung_up(response, None)
-        elif pieces is None:
-            if len(body) < _AT_ONCE_BYTES:
-                self._transport.write(head + body)
-            else:
-                self._transport.writelines([head, body])
-        else:
+            response.on_news = on_news
+            self.loop.call_soon(response.wake)
+            if self._response is not response:
+                return response  # it has answered without being asked
+            if self._transport is None or self._transport.is_closing():
+                self._hung_up(response, None)
+                return response
+        self._post(request, response)
+        return response
+
+    def _post(self, request: UpstreamRequest, response: UpstreamResponse) -> None:
+        _, head, body, pieces = request
+        if pieces is not None:
             self._transport.write(head)
             chunked = b"\r\ntransfer-encoding: chunked\r\n" in head
             self._writer = self.loop.create_task(self._write(pieces, chunked, response))
-        try:
-            await response.head()
-        except BaseException:
-            self.abort()
-            raise
-        return response
+        elif len(body) < _AT_ONCE_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines([head, body])
 
     async def _write(self, pieces: AsyncIterator[bytes], chunked: bool, response: UpstreamResponse) -> None:
         try:

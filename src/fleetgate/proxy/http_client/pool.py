@@ -17,18 +17,11 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohappyeyeballs
 
-from fleetgate.proxy.http_client.connection import (
-    CannotConnect,
-    ClosedWithoutAnswer,
-    Connection,
-    UpstreamRequest,
-    UpstreamResponse,
-)
+from fleetgate.proxy.http_client.connection import CannotConnect, Connection
 
 CONNECT_S = 30.0
 KEEP_ALIVE_S = 20.0
 _FIRST_ADDRESS_S = 0.25  # then the next address is tried in parallel
-_STALE_S = 1.0  # one that was closed before it was asked says so within a round trip
 _TUNNEL_BYTES = 16 * 1024
 
 
@@ -61,24 +54,13 @@ class UpstreamConnections:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def send(self, request: UpstreamRequest, *, twice: bool = False) -> UpstreamResponse:
-        """Send a request; back with the head of its answer. UpstreamFailed, TimeoutError.
-
-        `twice`: nothing is spoilt if it arrives twice. Then one that met a connection which the provider was just
-        closing is sent again by another.
-        """
+    def take_idle(self) -> Connection | None:
+        """A connection that was used before and waits to be used again; the caller sends a request by it."""
         while self._idle:
             connection = self._idle.pop()
-            if not connection.usable:
-                continue
-            began = connection.loop.time()
-            try:
-                return await connection.send_and_wait_for_head(request)
-            except ClosedWithoutAnswer:
-                if not twice or request.pieces is not None or connection.loop.time() - began > _STALE_S:
-                    raise
-        connection = await self._connect()
-        return await connection.send_and_wait_for_head(request)
+            if connection.usable:
+                return connection
+        return None
 
     @property
     def idle(self) -> int:
@@ -98,7 +80,8 @@ class UpstreamConnections:
 
     # Connecting.
 
-    async def _connect(self) -> Connection:
+    async def connect(self) -> Connection:
+        """A new connection. UpstreamFailed, TimeoutError."""
         loop = asyncio.get_running_loop()
         to = self.proxy or self
         try:
@@ -110,7 +93,7 @@ class UpstreamConnections:
                     if self.tls and self._context is None:
                         self._context = ssl.create_default_context()
                     _, connection = await loop.create_connection(
-                        lambda: Connection(loop, self._free, self._lost),
+                        lambda: Connection(loop, self.free, self._lost),
                         sock=sock,
                         ssl=self._context,
                         server_hostname=self.host if self.tls else None,
@@ -152,7 +135,8 @@ class UpstreamConnections:
 
     # Using again.
 
-    def _free(self, connection: Connection) -> None:
+    def free(self, connection: Connection) -> None:
+        """A connection can be used again."""
         connection.idle_since = connection.loop.time()
         self._idle.append(connection)
         if self._closed:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import perf_counter
 from typing import NamedTuple
 
 from fleetgate.core.usage import Reading, Usage
 from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.serving.model_calls import PendingCall
-from fleetgate.proxy.early_stream import EarlyStream
+from fleetgate.proxy.calls.early_stream import EarlyStream
+from fleetgate.proxy.calls.response_reader import ResponseReader
 from fleetgate.proxy.headers import CallHeaders
 from fleetgate.proxy.providers import ProxiedProvider
 from fleetgate.proxy.request_body import CallFields, RequestBody
-from fleetgate.proxy.response_reader import ResponseReader
 from fleetgate.proxy.routes import Route
 from fleetgate.proxy.unproven_keys import TrialPlace
 from fleetgate.signals.outcome import Outcome
@@ -73,9 +72,7 @@ class Exchange:
         "run_model",
         "secret",
         "since",
-        "stalled",
         "status",
-        "stop_watch",
         "trusted",
         "unproven",
         "upstream",
@@ -86,7 +83,7 @@ class Exchange:
         "work_class",
     )
 
-    def __init__(self, method: str, query: bytes, route: Route, upstream: ProxiedProvider) -> None:
+    def __init__(self, method: str, query: bytes, route: Route, upstream: ProxiedProvider, body: RequestBody) -> None:
         self.began = perf_counter()
         self.method = method
         self.path = route.rest  # the part for the provider
@@ -95,7 +92,7 @@ class Exchange:
         self.upstream = upstream  # of the attempt under way
         self.api = upstream.api
         self.headers: CallHeaders
-        self.body: RequestBody
+        self.body = body
         self.trusted = False  # the client may use the keys of the config
         self.key = ""  # to be sent instead of the client's own
         self.own = False  # what is sent is the account's own credential
@@ -116,7 +113,7 @@ class Exchange:
         self.priority = 0
         self.hold_s = 0.0
         self.since = 0
-        self.pending: PendingCall | None = None  # in the queue, and no task waits for it yet
+        self.pending: PendingCall | None = None  # in the queue
         self.queued_at = 0.0
         self.lease = ""  # held now
         self.model = ""  # as the gate knows it
@@ -134,8 +131,6 @@ class Exchange:
         self.readings: tuple[Reading, ...] = ()  # the provider's rates, not reported yet
         self.headed_at = 0.0  # when the head of the response came
         self.error = ""
-        self.stop_watch: Callable[[], object] | None = None  # ends the watch over the client's connection
         self.gone = False  # the client has left
-        self.stalled = False  # a wait was too long
         self.early: EarlyStream | None = None  # its answer may begin before the provider's
         self.done = False  # the last byte was handed over

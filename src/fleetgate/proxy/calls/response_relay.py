@@ -6,21 +6,18 @@ for the client too, and never ended as if it were complete.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from time import perf_counter, time_ns
-from typing import Any, Protocol
 
+from fleetgate.front.request import ClientRequest
 from fleetgate.gate.library.usage_arguments import UNUSED
-from fleetgate.proxy.attempts import describe_error
+from fleetgate.proxy.calls.exchange import Exchange
+from fleetgate.proxy.calls.response_reader import ResponseReader
+from fleetgate.proxy.calls.retries import describe_error
 from fleetgate.proxy.errors import ProxyRefusal, headers_of, shape_of
-from fleetgate.proxy.exchange import Exchange
 from fleetgate.proxy.headers import ISOLATED, Pairs, passed_back
 from fleetgate.proxy.http_client.connection import UpstreamResponse
-from fleetgate.proxy.response_reader import ResponseReader
 from fleetgate.signals.outcome import outcome
-
-Send = Callable[[Any], Awaitable[None]]
 
 _NO_BODY = (204, 304)
 
@@ -29,67 +26,45 @@ class BrokenOff(Exception):
     """The answer cannot be brought to its end."""
 
 
-class ClientConnection(Protocol):
-    """The client's connection."""
-
-    @property
-    def paused(self) -> bool: ...
-    @property
-    def has_left(self) -> bool: ...
-    def on_disconnect(self, call: Callable[[], None], *, by_task: bool) -> Callable[[], object]: ...
-    def on_room(self, call: Callable[[], None] | None) -> None: ...
-    def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None: ...
-    def write(self, piece: bytes) -> None: ...
-    def end(self, piece: bytes) -> None: ...
-
-
 class ResponseRelay:
-    """Passes the answer to one request on. It is called by both connections, the provider's and the client's, so that
-    no byte waits until the request's task has its turn; that waits for `done`.
-    """
+    """Passes the answer to one request on. It is called by both connections, the provider's and the client's."""
 
     __slots__ = (
         "_client",
         "_ended",
         "_exchange",
         "_head",
+        "_on_done",
         "_on_end",
         "_on_head",
         "_response",
         "_start",
-        "done",
     )
 
     def __init__(
         self,
         exchange: Exchange,
-        client: ClientConnection,
-        done: asyncio.Future[None],
+        client: ClientRequest,
         on_head: Callable[[Exchange, UpstreamResponse], None],
         on_end: Callable[[Exchange], None],
+        on_done: Callable[[BaseException | None], None],
     ) -> None:
-        self.done = done  # BrokenOff or ProxyRefusal: the end is not to be had
         self._exchange = exchange
         self._client = client
         self._on_head = on_head  # called when an answer is to be passed on
         self._on_end = on_end  # called when the provider's last byte is here
+        self._on_done = on_done  # called once, at the end. BrokenOff, ProxyRefusal: the end is not to be had
         self._response: UpstreamResponse | None = None
         self._start = b""  # of the body: what was read already
         self._head: Pairs | None = None  # yet to be sent
         self._ended = False
 
-    def news(self, response: UpstreamResponse) -> None:
-        """Something has come from the provider. An answer that is no error is passed on as soon as its head is here."""
-        if response is self._response:
-            self._pass_on()
-        elif self._response is None and response.status < 400:
-            self._exchange.upstream_s = perf_counter() - self._exchange.waiting_since
-            self.begin(response)
+    def news(self, _: UpstreamResponse) -> None:
+        """Something has come from the provider."""
+        self._pass_on()
 
     def begin(self, response: UpstreamResponse, start: bytes = b"") -> None:
-        """Pass an answer on, if that has not begun yet; `start` of its body was read already."""
-        if self._response is not None or self._ended:
-            return
+        """Pass an answer on, whose head is here; `start` of its body was read already."""
         self._response, self._start = response, start
         exchange = self._exchange
         exchange.status = status = response.status
@@ -139,11 +114,9 @@ class ResponseRelay:
     def stop(self) -> None:
         """Stop: its end is not awaited any more."""
         self._ended = True
-        self._client.on_room(None)
+        self._client.on_room = None
         if self._response is not None:
             self._response.on_news = None
-        if not self.done.cancel() and not self.done.cancelled():
-            self.done.exception()  # reported elsewhere, or not needed
 
     def _pass_on(self, *, ahead: bool = False) -> None:
         """What is here; with `ahead` the head, even if nothing has come after it."""
@@ -160,7 +133,7 @@ class ResponseRelay:
         if client.paused:
             if not exchange.waiting_for_client:
                 exchange.waiting_for_client, exchange.waiting_since = True, perf_counter()
-                client.on_room(self._pass_on)
+                client.on_room = self._pass_on
             return
         exchange.waiting_for_client = False
         piece, self._start = self._start + response.take(), b""
@@ -218,13 +191,9 @@ class ResponseRelay:
             self._finish(BrokenOff())
 
     def _finish(self, error: BaseException | None) -> None:
-        self._ended = True
-        if self.done.done():
-            return
-        if error is None:
-            self.done.set_result(None)
-        else:
-            self.done.set_exception(error)
+        if not self._ended:
+            self._ended = True
+            self._on_done(error)
 
 
 def _encoding_of(response: UpstreamResponse) -> str:
@@ -233,7 +202,7 @@ def _encoding_of(response: UpstreamResponse) -> str:
     return b", ".join(said).decode("latin-1") if said else ""
 
 
-async def send_refusal(exchange: Exchange, refusal: ProxyRefusal, send: Send, *, close: bool = False) -> None:
+def send_refusal(exchange: Exchange, refusal: ProxyRefusal, request: ClientRequest, *, close: bool = False) -> None:
     """Answer with an error of our own."""
     exchange.status, exchange.error = refusal.status, str(refusal)
     now_s = time_ns() // 1_000_000_000
@@ -244,16 +213,13 @@ async def send_refusal(exchange: Exchange, refusal: ProxyRefusal, send: Send, *,
             exchange.early.end(shape_of(refusal, exchange.api, now_s))
             return
     body = shape_of(refusal, exchange.api, now_s)
-    headers: Pairs = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers: Pairs = [(b"content-type", b"application/json")]
     headers += headers_of(refusal, exchange.api, now_s)
     if close:
         headers.append((b"connection", b"close"))
     exchange.done = True
     exchange.bytes_sent = len(body)
-    await send(
-        {"type": "http.response.start", "status": refusal.status, "headers": headers + outcome_headers(exchange)}
-    )
-    await send({"type": "http.response.body", "body": body})
+    request.respond(refusal.status, headers + outcome_headers(exchange), body)
 
 
 def outcome_headers(exchange: Exchange) -> Pairs:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleetgate.proxy.exchange import Exchange
+    from fleetgate.front.request import ClientRequest
+    from fleetgate.proxy.calls.exchange import Exchange
     from fleetgate.proxy.headers import Pairs
-    from fleetgate.proxy.response_relay import ClientConnection
 
 EVERY_S = 15.0
 _APIS = ("anthropic", "openai")
@@ -37,7 +37,7 @@ class EarlyStream:
     """The beginning of one answer."""
 
     def __init__(
-        self, exchange: Exchange, client: ClientConnection, loop: asyncio.AbstractEventLoop, head: Callable[[], Pairs]
+        self, exchange: Exchange, client: ClientRequest, loop: asyncio.AbstractEventLoop, head: Callable[[], Pairs]
     ) -> None:
         self._exchange = exchange
         self._client = client

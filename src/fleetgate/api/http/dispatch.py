@@ -1,0 +1,58 @@
+"""The handler of all requests: it passes each one to the proxy, to the lease routes, or to the other routes.
+
+- A request to a provider goes to the proxy. The guard checks its Host and Origin only (rule H5): whether its key is
+  good, the provider decides.
+- The guard admits any other request, or refuses it. Then the lease routes are answered directly, and everything else
+  by the ASGI application.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fleetgate.api.errors import RequestRefused, complain
+from fleetgate.api.leases.direct import DirectLeases
+from fleetgate.api.security.request_guard import Guard, refuse, text_path
+from fleetgate.front.asgi import AsgiHandler
+from fleetgate.front.request import ClientRequest
+
+
+class ProxyHandler(Protocol):
+    """The proxy, which belongs to another layer."""
+
+    def wants(self, request: ClientRequest) -> bool: ...
+    def __call__(self, request: ClientRequest) -> None: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+class Dispatch:
+    """Made once for a service."""
+
+    def __init__(self, guard: Guard, proxy: ProxyHandler, leases: DirectLeases, routes: AsgiHandler) -> None:
+        self._guard = guard
+        self._proxy = proxy
+        self._leases = leases
+        self._routes = routes
+
+    def __call__(self, request: ClientRequest) -> None:
+        try:
+            self._pass_on(request)
+        except RequestRefused as error:
+            refuse(request, error)
+        except Exception as error:
+            complain(f"{request.method} {request.path.decode('latin-1')}", error)
+            if request.response_begun:
+                request.abort()
+            else:
+                refuse(request, error)
+
+    def _pass_on(self, request: ClientRequest) -> None:
+        if self._proxy.wants(request):
+            self._guard.check_proxied(request)
+            self._proxy(request)
+            return
+        path = text_path(request)
+        may_change = self._guard.admit(request, path)
+        if not self._leases.take(request, path):
+            self._routes(request, {"may_change": may_change})

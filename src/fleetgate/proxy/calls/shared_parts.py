@@ -1,0 +1,28 @@
+"""What all calls through the proxy share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fleetgate.gate.serving.model_calls import ModelCalls
+from fleetgate.proxy.access_log import AccessLog
+from fleetgate.proxy.callers import Callers
+from fleetgate.proxy.calls.exchange import Exchange
+from fleetgate.proxy.calls.slots import CallSlots
+from fleetgate.proxy.calls.stalls import StallWatch
+from fleetgate.proxy.returning_clients import ReturningClients
+
+
+class CallParts(NamedTuple):
+    """What all calls share, by one config."""
+
+    loop: asyncio.AbstractEventLoop
+    calls: ModelCalls
+    slots: CallSlots
+    callers: Callers
+    places: ReturningClients
+    watch: StallWatch
+    log: AccessLog
+    on_end: Callable[[Exchange, float], None] | None  # called with each call that has ended, and the seconds it took
