@@ -23,7 +23,7 @@ from fleetgate.gate.serving.model_calls import ModelCalls
 from fleetgate.prices import Price, load_in_background, price_of
 from fleetgate.proxy.access_log import AccessLog
 from fleetgate.proxy.callers import Callers
-from fleetgate.proxy.calls.call import ProxiedCall
+from fleetgate.proxy.calls.call import UpstreamCall
 from fleetgate.proxy.calls.exchange import Exchange
 from fleetgate.proxy.calls.shared_parts import CallParts
 from fleetgate.proxy.calls.slots import CallSlots
@@ -149,7 +149,7 @@ class Proxy:
         upstream = self._upstreams.find(route.provider, route.account)
         body = RequestBody(request, self._store)
         exchange = Exchange(request.method, request.query, route, upstream, body)
-        call = ProxiedCall(self._parts, exchange, request)
+        call = UpstreamCall(self._parts, exchange, request)
         try:
             exchange.secret = self._read(exchange, request)
         except FleetgateError as error:

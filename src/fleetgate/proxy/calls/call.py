@@ -45,13 +45,7 @@ from fleetgate.proxy.calls.slots import left_s
 from fleetgate.proxy.calls.upstream_request import may_arrive_twice, upstream_request
 from fleetgate.proxy.errors import ProxyRefusal, no_slot
 from fleetgate.proxy.headers import ISOLATED
-from fleetgate.proxy.http_client.connection import (
-    CannotConnect,
-    ClosedWithoutAnswer,
-    Connection,
-    UpstreamRequest,
-    UpstreamResponse,
-)
+from fleetgate.proxy.http_client import connection as http
 from fleetgate.proxy.unproven_keys import TooManyTrials, TrialPlace
 from fleetgate.signals.outcome import outcome
 
@@ -62,7 +56,7 @@ LEFT = outcome("local_error", "proxy.client_left", "the client left")
 NOT_TAKEN = outcome("local_error", "proxy.not_taken", "the client takes nothing any more")
 
 
-class ProxiedCall:
+class UpstreamCall:
     """A call under way. `exchange` is what is known about it."""
 
     __slots__ = (
@@ -86,8 +80,8 @@ class ProxiedCall:
         self.exchange = exchange
         self.request = request
         self._ended = False
-        self._out: UpstreamRequest
-        self._response: UpstreamResponse | None = None
+        self._out: http.UpstreamRequest
+        self._response: http.UpstreamResponse | None = None
         self._relay: ResponseRelay | None = None
         self._reused = False  # the connection was idle before
         self._sent_at = 0.0
@@ -264,7 +258,7 @@ class ProxiedCall:
             self._reused = True
             self._write(connection)
 
-    def _on_connection(self, task: asyncio.Task[Connection]) -> None:
+    def _on_connection(self, task: asyncio.Task[http.Connection]) -> None:
         if self._ended:
             if not task.cancelled() and task.exception() is None:
                 self.exchange.upstream.connections.free(task.result())
@@ -275,12 +269,12 @@ class ProxiedCall:
         except (OSError, ValueError) as error:
             raise retries.report_failure(self.exchange, error) from None
 
-    def _write(self, connection: Connection) -> None:
+    def _write(self, connection: http.Connection) -> None:
         self._sent_at = self._parts.loop.time()
         self._response = connection.send(self._out, self._on_response)
         self.exchange.usage = None  # from now on, it may be used
 
-    def _on_response(self, response: UpstreamResponse) -> None:
+    def _on_response(self, response: http.UpstreamResponse) -> None:
         """Something of the response has come, or nothing more comes."""
         self._run(self._hear)
 
@@ -304,20 +298,20 @@ class ProxiedCall:
 
     def _fail(self, error: BaseException) -> None:
         exchange = self.exchange
-        stale = self._reused and isinstance(error, ClosedWithoutAnswer)
+        stale = self._reused and isinstance(error, http.ClosedWithoutAnswer)
         if stale and self._parts.loop.time() - self._sent_at <= _STALE_S and may_arrive_twice(exchange, self._out):
             self._post()
             return
         if isinstance(error, ClientLeft):
             self._leave()
             return
-        if isinstance(error, CannotConnect | TimeoutError | ValueError):
+        if isinstance(error, http.CannotConnect | TimeoutError | ValueError):
             exchange.usage = UNUSED  # it was not sent
         raise retries.report_failure(exchange, error)
 
     # A refusal of the provider.
 
-    def _judge(self, response: UpstreamResponse) -> None:
+    def _judge(self, response: http.UpstreamResponse) -> None:
         """Try again, or pass the refusal on."""
         exchange, slots = self.exchange, self._parts.slots
         exchange.outcome = retries.classify(exchange, response, self._error_start)
@@ -336,7 +330,7 @@ class ProxiedCall:
 
     # The response.
 
-    def _begin_relay(self, response: UpstreamResponse, start: bytes) -> None:
+    def _begin_relay(self, response: http.UpstreamResponse, start: bytes) -> None:
         exchange = self.exchange
         if not start:
             exchange.upstream_s = perf_counter() - exchange.waiting_since
@@ -350,13 +344,16 @@ class ProxiedCall:
         """The response is with the client, or cannot be brought to its end."""
         if error is None:
             self._end()
-        elif isinstance(error, BrokenOff):
+        elif isinstance(error, ProxyRefusal):
+            self._parts.slots.release_slot(self.exchange)
+            self.refuse(error)
+        else:
+            if not isinstance(error, BrokenOff | ClientLeft):
+                logger.error("internal error in a response of %s", self.exchange.route.said, exc_info=error)
             self._parts.slots.release_slot(self.exchange)
             self._end()  # which cuts the client's connection
-        else:
-            self._run(lambda: _raise(error))
 
-    def _heard(self, exchange: Exchange, response: UpstreamResponse) -> None:
+    def _heard(self, exchange: Exchange, response: http.UpstreamResponse) -> None:
         """The head of a response is here, which is passed on."""
         if response.status < 300 and self._parts.callers.accept(exchange, response):
             self._parts.slots.adopt(exchange)
@@ -450,7 +447,3 @@ class ProxiedCall:
             parts.on_end(exchange, seconds)
         if not request.responded and not request.gone:
             request.abort()  # the client must not take a part for the whole
-
-
-def _raise(error: BaseException) -> None:
-    raise error
