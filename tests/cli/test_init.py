@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -329,6 +330,18 @@ def test_a_journal_that_another_user_could_have_written_is_not_followed(home: Ho
     assert said.code == 64
     assert "other users can change it" in said.err
     assert home.files() == before
+
+
+def test_two_calls_at_once_do_not_mix(home: Home):
+    fd = os.open(home.folder, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    before = home.files()
+    said = home("--yes")
+    assert (said.code, "another `fleetgate init` is running" in said.err) == (64, True)
+    assert home.files() == before
+    os.close(fd)
+    assert home("--yes").code == 0
+    assert home("--undo").code == 0
 
 
 def test_a_call_that_was_killed_in_the_middle_can_be_undone(home: Home, monkeypatch: pytest.MonkeyPatch):

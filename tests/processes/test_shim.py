@@ -37,7 +37,7 @@ class Shims:
 
     def agent(self, name: str, folder: Path | None = None, text: str = AGENT) -> Path:
         path = (folder or self.real) / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(0o755)
         return path
@@ -183,6 +183,10 @@ def test_what_is_not_safe_is_refused(shims: Shims):
     refused = shims.call(*FLEETGATE, "shim", "install", "codex", PATH=f"{shared}:/usr/bin:/bin")
     assert refused.code == 64
     assert f"every user can write to {shared}" in refused.err
+    shims.agent("codex", shims.home / "outer/inner")
+    (shims.home / "outer").chmod(0o777)
+    refused = shims.call(*FLEETGATE, "shim", "install", "codex", PATH=f"{shims.home}/outer/inner:/usr/bin:/bin")
+    assert f"every user can write to {shims.home}/outer" in refused.err
     shims.agent("gemini")
     shims.folder.chmod(0o777)
     refused = shims.shim("install", "gemini")

@@ -12,7 +12,7 @@ from fleetgate.cli.click_helpers import tell
 from fleetgate.cli.init.journal import Journal
 from fleetgate.cli.init.plan import Choice, SetupPlan, left, planned
 from fleetgate.cli.init.status_line import COMMAND
-from fleetgate.cli.init.steps import AddedBlock, AnyStep, NewFile, check_home
+from fleetgate.cli.init.steps import AddedBlock, AnyStep, NewFile, lock_home
 from fleetgate.cli.init.survey import Survey, below_home, survey
 from fleetgate.cli.output.table import Cell, Screen
 from fleetgate.cli.read_only_gate import note, say_json
@@ -54,7 +54,8 @@ def command(
 
     Exit codes: 0; 64 without a terminal to ask on, or when something cannot be changed.
     """
-    check_home(os.environ.get("HOME", ""))
+    lock = lock_home(os.environ.get("HOME", ""))
+    click.get_current_context().call_on_close(lambda: os.close(lock))
     if undo:
         _undo(dry_run=dry_run)
         return

@@ -192,6 +192,20 @@ def _call(argv: tuple[str, ...]) -> None:
         raise CannotChange(f"`{' '.join(argv)}` failed: {said[-1] if said else f'exit {done.returncode}'}")
 
 
+def lock_home(home: str) -> int:
+    """An open file that keeps other calls of `fleetgate init` out until it is closed. BadRequest if there is one."""
+    import fcntl
+
+    check_home(home)
+    fd = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise BadRequest("another `fleetgate init` is running in this home: try again when it has ended") from error
+    return fd
+
+
 def check_home(home: str) -> None:
     """BadRequest where the home folder is another user's: with sudo, files would get the wrong owner."""
     try:

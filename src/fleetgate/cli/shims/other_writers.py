@@ -28,11 +28,17 @@ def other_writer(path: str) -> str:
 
 
 def world_writer(path: str) -> str:
-    """Whether everybody can replace the file at this path, as a sentence; "" if not."""
-    real = os.path.realpath(path)
-    for part in dict.fromkeys((path, os.path.dirname(path), real, os.path.dirname(real))):
-        if os.stat(part).st_mode & stat.S_IWOTH:
-            return f"every user can write to {part}"
+    """Whether every user can replace the program at this path, as a sentence; "" if not.
+
+    In a folder with the sticky bit others cannot replace it, but they can when it is gone for a moment: its own folder
+    must not be one.
+    """
+    for place in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
+        for part in _parts(place):
+            mode = os.stat(part).st_mode
+            is_sticky = mode & stat.S_ISVTX and part != os.path.dirname(place)
+            if mode & stat.S_IWOTH and not is_sticky:
+                return f"every user can write to {part}"
     return ""
 
 
