@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fleetgate.cli.click_group import COMMANDS
 from fleetgate.cli.init.config_text import config_text
 from fleetgate.cli.init.service import unit_text
 from fleetgate.cli.init.survey import FoundAgent, Survey, survey
@@ -409,10 +408,7 @@ def test_the_unit_is_that_of_the_deploy_folder():
 @pytest.mark.parametrize(
     "before", [b'{"env":{"ANTHROPIC_API_KEY":"sk-secret"},\r\n "model":"opus"}', b"{}\n", b" {\n}", None]
 )
-def test_the_status_line_is_set_and_its_removal_restores_every_byte(
-    home: Home, monkeypatch: pytest.MonkeyPatch, before: bytes | None
-):
-    monkeypatch.setitem(COMMANDS, "statusline", "commands.ps")
+def test_the_status_line_is_set_and_its_removal_restores_every_byte(home: Home, before: bytes | None):
     settings = home.folder / ".claude/settings.json"
     settings.parent.mkdir()
     if before is not None:
@@ -433,10 +429,7 @@ def test_the_status_line_is_set_and_its_removal_restores_every_byte(
     ("text", "note"),
     [('{"statusLine":{"type":"command","command":"mine"}}', "which stays"), ('{ // mine\n"a":1}', "not plain JSON")],
 )
-def test_a_status_line_of_the_user_and_settings_with_comments_stay(
-    home: Home, monkeypatch: pytest.MonkeyPatch, text: str, note: str
-):
-    monkeypatch.setitem(COMMANDS, "statusline", "commands.ps")
+def test_a_status_line_of_the_user_and_settings_with_comments_stay(home: Home, text: str, note: str):
     settings = home.folder / ".claude/settings.json"
     settings.parent.mkdir()
     settings.write_text(text)

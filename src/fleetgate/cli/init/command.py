@@ -24,7 +24,7 @@ from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
 from fleetgate.present.text import count
 
-EXTRAS = ("completion", "service", "statusline")
+EXTRAS = ("completion", "service", COMMAND)
 _DEFAULT_EXTRAS = ("completion",)
 _NONE = "none"
 _MOST = 10_000
@@ -97,9 +97,9 @@ def _chosen(found: Survey, host: str | None, shims: bool | None, extras: str | N
 
 
 def _offered(found: Survey) -> tuple[str, ...]:
-    """The extras that this copy and this machine have a use for."""
-    has_line = COMMAND in _commands() and any(agent.name == "claude" for agent in found.agents)
-    return EXTRAS if has_line else tuple(extra for extra in EXTRAS if extra != COMMAND)
+    """The extras that this machine has a use for."""
+    has_claude = any(agent.name == "claude" for agent in found.agents)
+    return EXTRAS if has_claude else tuple(extra for extra in EXTRAS if extra != COMMAND)
 
 
 def _ask(question: str, default: str, asks: bool, read: Callable[[str], str]) -> str:
@@ -131,15 +131,7 @@ def _extras(text: str, offered: tuple[str, ...]) -> tuple[str, ...]:
     for word in words:
         if word not in (*offered, _NONE):
             raise BadRequest(f"{shown(word)}: valid is any of {', '.join(offered)}, or none")
-    if COMMAND in words and COMMAND not in _commands():
-        raise BadRequest(f"this version of Fleetgate has no `fleetgate {COMMAND}`")
     return tuple(word for word in dict.fromkeys(words) if word != _NONE)
-
-
-def _commands() -> dict[str, str]:
-    from fleetgate.cli.click_group import COMMANDS
-
-    return COMMANDS
 
 
 # The steps.
