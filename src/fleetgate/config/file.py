@@ -1,4 +1,4 @@
-"""The config file, read and checked (rules C1, C6): all of it or nothing, and every problem at once.
+"""The config file, read and checked (rules C1, C6): all of it or nothing, and every problem at once; and followed.
 
 A file is known by the digest of its bytes: the gate takes in each content once, and only a newer one (rule C2).
 """
@@ -11,6 +11,10 @@ from msgspec import Struct
 
 from fleetgate.config.errors import ConfigError, ConfigProblem, Problems
 from fleetgate.config.settings import Settings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LARGEST_FILE = 1 << 20
 
@@ -25,6 +29,43 @@ class Loaded(Struct, frozen=True):
     digest: str
     mtime_ms: int
     settings: Settings
+
+
+class ConfigWatch:
+    """A config file that a running process follows: it is read again when its stat has changed.
+
+    `say` gets a sentence about a file that is not valid, once; then what it said before stays in force.
+    """
+
+    def __init__(self, path: str, loaded: Loaded | None, say: Callable[[str], None]) -> None:
+        self.path = path
+        self._say = say
+        self._seen: object = None
+        self.loaded = loaded
+
+    def current(self) -> Loaded | None:
+        """The file as it is now; None if there is none."""
+        seen = self._look()
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self.loaded = load(self.path)
+            except ConfigError as error:
+                self._say(f"{error} (going on as before)")
+        return self.loaded
+
+    def news(self) -> Loaded | None:
+        """The file, if its content has changed since the last call."""
+        before = self.loaded
+        now = self.current()
+        return now if now is not None and (before is None or before.digest != now.digest) else None
+
+    def _look(self) -> object:
+        try:
+            about = os.stat(self.path)
+        except OSError:
+            return None
+        return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def load(path: str, *, required: bool = False) -> Loaded | None:

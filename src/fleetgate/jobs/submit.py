@@ -44,14 +44,19 @@ class Submitted(Struct):
     new: bool = True
 
 
-def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: int | None = None) -> list[Submitted]:
-    """Put jobs in the queue, all or none. Raises the error of the first that is refused."""
+def submit(
+    gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: int | None = None, secret_env: bool = False
+) -> list[Submitted]:
+    """Put jobs in the queue, all or none. Raises the error of the first that is refused.
+
+    With `secret_env` the values of their variables are kept in a file of the submitter, not in the store.
+    """
     unattended_ends.see_to_ends(gate)
     began = gate.now() if since is None else since
     named = [name_owner(spec, gate.folder, shared_log=gate.log.is_shared) for spec in specs]
     jobs = [Job(spec, state_machine.QUEUED, began, time_ns() // 1_000_000, by) for spec in named]
     asked = [acquire_command(new_id(), job) for job in jobs]
-    if must_seal(gate.folder, shared_log=gate.log.is_shared):
+    if (secret_env and gate.folder) or must_seal(gate.folder, shared_log=gate.log.is_shared):
         jobs = [seal(gate.folder, command.id, job) for command, job in zip(asked, jobs, strict=True)]
     for command in asked:
         command.since = since  # without one, the time of the decision: so a new job is told from one that is back

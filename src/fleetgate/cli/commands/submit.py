@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -59,6 +60,13 @@ _AT_ONCE = 1000
 @click.option(
     "--classify", metavar="AGENT", help="Agent whose output this is, if not detected: claude, codex, …, none."
 )
+@click.option(
+    "--inherit-env",
+    "inherit",
+    metavar="NAME,…",
+    multiple=True,
+    help="Give the job these variables with the values that they have here.",
+)
 @click.option("--slots", metavar="N", help="Slots to take in every pool (default 1).")
 @click.option("--supervisor", is_flag=True, help="The agent only delegates: it uses no host slot.")
 @click.option("--class", "work_class", metavar="CLASS", help="batch (default), normal or interactive.")
@@ -74,11 +82,15 @@ def command(
     any_candidate: bool,
     work_class: str | None,
     env: tuple[str, ...],
+    inherit: tuple[str, ...],
     **options: str | bool | None,
 ) -> int:
     """Queue a job. `fleetgate worker` runs it when a slot is free. Jobs survive restarts and rate limits.
 
-    The ID is printed once the job is on disk. The command runs unchanged, never through a shell.
+    The ID is printed once the job is on disk. The command runs unchanged, never through a shell, in this folder.
+
+    Its environment is that of the worker that runs it, not of this shell. --env and --inherit-env add variables; the
+    latter keeps their values in a file that only you can read, and never in the store.
 
     \b
     fleetgate submit -m anthropic/claude-opus-4-6 -- claude -p "fix the tests"
@@ -95,18 +107,21 @@ def command(
     if work_class:
         given["class"] = work_class
     if batch is not None:
-        if command or given or env:
+        if command or given or env or inherit:
             raise BadRequest("--batch: options go into the lines of the file; only --json may be added")
         specs = _batch(reading, batch)
     else:
-        specs = [reading.spec({**given, "env": _env(env), "command": list(command)})]
+        inherited = _inherited(inherit)
+        if inherited and given.get("any_host"):
+            raise BadRequest("--inherit-env and --any-host: the values are kept in a file of this host; use --env")
+        specs = [reading.spec({**given, "env": {**inherited, **_env(env)}, "command": list(command)})]
     for text in reading.notes:
         note(text)
     gate = opened_gate(loaded)
     models = tuple(dict.fromkeys(model for spec in specs for model in spec.models))
     if text := mention_typos(models, _agent_caps(gate), gate.settings):
         note(text)
-    submitted = submit.submit(gate, specs, by=whoami(gate.host))
+    submitted = submit.submit(gate, specs, by=whoami(gate.host), secret_env=bool(inherit))
     _print_jobs(gate, submitted, as_json=as_json, many=batch is not None)
     return exit_codes.OK
 
@@ -148,6 +163,15 @@ def _env(pairs: tuple[str, ...]) -> dict[str, str]:
             raise BadRequest(f"--env {shown_text(pair)}: valid is NAME=VALUE")
         env[name] = value
     return env
+
+
+def _inherited(given: tuple[str, ...]) -> dict[str, str]:
+    """The named variables of this environment. One that is not set is a mistake."""
+    names = [name.strip() for part in given for name in part.split(",") if name.strip()]
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        raise BadRequest(f"--inherit-env {', '.join(missing)}: not set in this environment")
+    return {name: os.environ[name] for name in names}
 
 
 def _print_jobs(gate: DirectGate, submitted: list[Submitted], *, as_json: bool, many: bool) -> None:

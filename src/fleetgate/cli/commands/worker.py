@@ -11,6 +11,7 @@ from fleetgate.cli.log_output import log_format_option, log_to_stderr
 from fleetgate.cli.open_gate import load_config, open_gate
 from fleetgate.cli.read_only_gate import whole_number
 from fleetgate.config.environment import Environment
+from fleetgate.config.file import ConfigWatch
 from fleetgate.config.paths import config_path
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.slots.direct_gate import DirectGate
@@ -53,7 +54,8 @@ def command(
     """Run the jobs of `fleetgate submit` as slots become free, each in its own process.
 
     A worker runs the jobs of its own user; with --user NAME those of the named users, with the rights of this user.
-    Any number of workers share one queue. SIGTERM or Ctrl-C finishes running jobs; a second one requeues them.
+    Any number of workers share one queue. SIGTERM or Ctrl-C finishes running jobs; a second one requeues them. A job's
+    environment is that of its worker, with what `submit` added. A config file that changes is followed.
 
     \b
     fleetgate worker
@@ -69,12 +71,14 @@ def command(
         uid_of(user)  # raises if there is no such user
     wants = Wants(projects=projects, models=models, users=users)
     say(f"running up to {most} {'job' if most == 1 else 'jobs'} at once; press Ctrl-C to stop")
-    file = NotifyFile(config_path(), loaded, say)
+    file = NotifyFile(config_path(), loaded, lambda _: None)  # `config` below says what is wrong with it
     ends_with = 0 if with_stdin else -1
+
+    config = ConfigWatch(config_path(), loaded, say)
 
     def opened() -> DirectGate:
         """One gate for each worker process; through the node they share a few connections."""
-        return open_gate(loaded, starts=True)
+        return open_gate(config.loaded, configured=False, starts=True)
 
     def tell(begins: Position | None) -> None:
         """Send notifications while the worker is running."""
@@ -85,7 +89,9 @@ def command(
 
     beside = SideProcess(tell, lambda: bool(file.targets()))
     on_count = _report_count if with_stdin else None
-    return Worker(opened, most, wants, say, now=now, beside=beside, ends_with=ends_with, on_count=on_count).run()
+    return Worker(
+        opened, most, wants, say, now=now, beside=beside, ends_with=ends_with, on_count=on_count, config=config
+    ).run()
 
 
 def _report_count(number: int) -> None:

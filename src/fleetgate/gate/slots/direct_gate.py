@@ -28,7 +28,8 @@ from fleetgate.gate.liveness.host_beats import HostBeats
 from fleetgate.gate.liveness.host_observer import HostObserver, first_look
 from fleetgate.gate.liveness.turns import Turns
 from fleetgate.gate.observation import commands_first, would_be_refused
-from fleetgate.gate.providers.usage_questions import UsageQuestions, Wanted
+from fleetgate.gate.providers.credentials import Credentials
+from fleetgate.gate.providers.usage_questions import UsageQuestions, UsageSources, Wanted
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import Decided, Replica, Side
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
@@ -71,6 +72,14 @@ class DirectGate(BaseSlotGate):
         self._unreachable: list[str] = []
         self._upkeep_at = 0.0
         self._news: bytes | None = None  # about the lease of the agent that is running
+
+    def use(self, loaded: Loaded) -> None:
+        """Go by a config file that was read again. Its caps are in force with the next decision."""
+        self.loaded, self.settings = loaded, loaded.settings
+        self.credentials = Credentials(self.settings, self.replica)
+        self.usage = UsageSources(self.settings)
+        self.observer = HostObserver(self.settings, self.folder)
+        self.questions = UsageQuestions(self, self.usage, self._questions)
 
     def __repr__(self) -> str:
         return f"<DirectGate on {self.log!r}>"

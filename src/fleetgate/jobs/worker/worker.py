@@ -21,6 +21,7 @@ from contextlib import closing
 from time import monotonic, time_ns
 from typing import NamedTuple
 
+from fleetgate.config.file import ConfigWatch
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.liveness.process_group import signal_group
@@ -74,6 +75,7 @@ class Worker:
         beside: SideProcess | None = None,
         ends_with: int = -1,
         on_count: Callable[[int], None] | None = None,
+        config: ConfigWatch | None = None,
     ) -> None:
         self._on_count = on_count
         self._reported_count = 0
@@ -83,6 +85,7 @@ class Worker:
         self._aside = 0  # the pid of that process
         self._begins: Position | None = None  # where the log was when we started; None once it is not needed
         self._open_gate = open_gate
+        self._config = config
         self._number = number
         self._wants = wants
         self._say = say
@@ -128,6 +131,7 @@ class Worker:
             try:
                 if now >= look_at:
                     look_at = now + LOOK_S
+                    self._follow_config(gate)
                     self._look_after(gate)
                     trouble.worked()
                 if now >= upkeep_at:
@@ -175,7 +179,9 @@ class Worker:
             if beside is not None:
                 self._aside = start_beside(lambda: beside.run(begins), self._say, self._life[1])
             for _ in range(missing):
-                self._processes.add(start_worker_process(self._open_gate, self._wants, self._life, self._say))
+                self._processes.add(
+                    start_worker_process(self._open_gate, self._wants, self._life, self._say, config=self._config)
+                )
         except OSError as error:
             why = f"cannot start another process ({error.strerror})"
             if why != self._cannot_start:
@@ -225,6 +231,14 @@ class Worker:
 
     # Upkeep.
 
+    def _follow_config(self, gate: DirectGate) -> None:
+        """Go by a config file that has changed; its caps are in force at once."""
+        loaded = self._config.news() if self._config is not None else None
+        if loaded is not None:
+            gate.use(loaded)
+            gate.decide([])
+            self._say(f"{loaded.path} has changed: jobs that start from now on go by it")
+
     def _look_after(self, gate: DirectGate) -> None:
         if gate.turns.take():
             gate.run_checks()
@@ -258,6 +272,7 @@ def start_worker_process(
     life: tuple[int, int] | None,
     say: Say | None,
     first: Callable[[WorkerProcess], bool] | None = None,
+    config: ConfigWatch | None = None,
 ) -> int:
     """Fork a worker process; its pid. `first` is what it does before it begins, and whether it is to begin at all.
 
@@ -277,7 +292,7 @@ def start_worker_process(
         gate = open_gate()
         gate.replica.catch_up()
         gc.freeze()  # all that is known by now stays: looking through it for garbage would take long, again and again
-        process = WorkerProcess(gate, wants, -1 if life is None else life[0], tell)
+        process = WorkerProcess(gate, wants, -1 if life is None else life[0], tell, config)
         if first is None or first(process):
             process.work()
         code = 0

@@ -14,6 +14,7 @@ from time import monotonic
 
 from msgspec import Struct
 
+from fleetgate.config.file import ConfigWatch
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Spec, Ticket
 from fleetgate.core.errors import FleetgateError
@@ -56,8 +57,16 @@ class Wants(Struct, frozen=True):
 class WorkerProcess:
     """Runs in a process of its own. `life` is a pipe whose end is the end of the worker; -1: there is none."""
 
-    def __init__(self, gate: DirectGate, wants: Wants, life: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        gate: DirectGate,
+        wants: Wants,
+        life: int,
+        say: Callable[[str], None],
+        config: ConfigWatch | None = None,
+    ) -> None:
         self.gate = gate
+        self._config = None if config is None else ConfigWatch(config.path, gate.loaded, _unheard)
         self.finishing = False
         self._wants = wants
         self._owners = Owners(wants.users, gate.folder, shared_log=gate.log.is_shared)
@@ -108,6 +117,7 @@ class WorkerProcess:
         self._look_for_the_worker()
         if self.finishing:
             return None
+        self._follow_config()
         self._see_to_deadlines()
         state = gate.replica.catch_up()
         lease = self._granted(state) or self._offer(state)
@@ -117,6 +127,12 @@ class WorkerProcess:
         self._get_ready()
         self._rest(POLL_S)
         return None
+
+    def _follow_config(self) -> None:
+        """Go by a config file that has changed; the worker itself says so, and what is wrong with it."""
+        loaded = self._config.news() if self._config is not None else None
+        if loaded is not None:
+            self.gate.use(loaded)
 
     def _get_ready(self) -> None:
         """Fork a spare child while there is nothing else to do."""
@@ -247,6 +263,10 @@ class WorkerProcess:
             if spare is not None:
                 spare.abandon()  # if it was not used
         gate.maintain()
+
+
+def _unheard(text: str) -> None:
+    """The worker says it."""
 
 
 def _mailbox(folder: str) -> mailbox.Mailbox | None:
