@@ -1,7 +1,7 @@
 # The commands for a working copy. They need Python 3.11+ and make; tools/bootstrap installs the rest into .venv.
 # Written for GNU make 3.81, which macOS has.
 
-TARGETS := help demo test minimal check format bench soak agents newcomer client compiled docs clean
+TARGETS := help demo test minimal check format bench soak agents newcomer client compiled docs dist clean
 BIN := .venv/bin
 CODE := $(wildcard src tests demo benchmarks examples tools setup.py)
 # Or every process that a test starts would compile again all that it imports.
@@ -74,6 +74,9 @@ compiled: ## Install into build/compiled as `pip install .` does, and test the c
 docs: ## Build the site of the documentation into build/site
 	@sh tools/bootstrap dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+dist: ## Build what a release consists of: sdist, wheel and SBOM, checked. ARGS=--compiled: also a wheel for this machine
+	@sh tools/dist $(ARGS)
 
 clean: ## Remove caches and build products, not .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*

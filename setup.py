@@ -1,13 +1,21 @@
-"""Compiles a part of the package to C (docs/decisions/0018). Everything else about the package is in pyproject.toml.
+"""Finds the version, adapts the README to PyPI, and compiles a part of the package to C. Everything else about the
+package is in pyproject.toml.
+
+The version is that of the last tag, `v0.1.0`; after it, the next one with `.dev` and the number of commits since. There
+is nothing to edit for a release. An archive has what git wrote into .git_archival.txt, and an sdist its PKG-INFO.
+FLEETGATE_VERSION overrides all of them.
 
 The modules that every decision goes through, and the simulator, are compiled by mypyc when a wheel is built, as
-`pip install` does: the same code in half the time. Without a C compiler, or if it fails, the wheel has only Python in
-it, and everything still works. An editable installation is never compiled: it runs the sources.
+`pip install` does (docs/decisions/0018): the same code in half the time. Without a C compiler, or if it fails, the
+wheel has only Python in it, and everything still works. An editable installation is never compiled: it runs the
+sources.
 
 FLEETGATE_COMPILE=0 skips this; FLEETGATE_COMPILE=1 fails if it cannot be done.
 """
 
 import os
+import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -72,6 +80,59 @@ follow_imports = skip
 
 wish = os.environ.get("FLEETGATE_COMPILE", "")
 
+HERE = Path(__file__).parent
+BEFORE_THE_FIRST = "0.1.0.dev0"  # without any tag
+REPOSITORY = "https://github.com/fleetgate/fleetgate"
+DESCRIBE = ("git", "describe", "--tags", "--long", "--dirty", "--match", "v[0-9]*")
+
+
+def version():
+    """The version of these sources."""
+    if given := os.environ.get("FLEETGATE_VERSION"):
+        return given
+    if found := re.search(r"^Version: (\S+)$", text_of("PKG-INFO"), re.MULTILINE):
+        return found[1]
+    return from_description(described())
+
+
+def described():
+    """What git says of the last tag; "" where there is no git, or no tag."""
+    if not (HERE / ".git").exists():
+        found = re.search(r"^describe-name: (v[0-9]\S*)$", text_of(".git_archival.txt"), re.MULTILINE)
+        return found[1] if found else ""
+    try:
+        done = subprocess.run(DESCRIBE, cwd=HERE, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def from_description(text):
+    """`v1.2.3` or `v1.2.3-0-gabc` is 1.2.3, `v1.2.3-4-gabc` is 1.2.4.dev4+gabc, and with changes that are not committed
+    `.dirty` is added. `v1.2.0rc1-4-gabc` is 1.2.0rc2.dev4+gabc."""
+    found = re.fullmatch(r"v([0-9.]*?(?:[0-9]+(?:a|b|rc))?)([0-9]+)(?:-([0-9]+)-g([0-9a-f]+))?(-dirty)?", text)
+    if found is None:
+        return BEFORE_THE_FIRST
+    head, last, since, commit, dirty = found.groups()
+    if since in (None, "0") and not dirty:
+        return f"{head}{last}"
+    return f"{head}{int(last) + 1}.dev{since or 0}+g{commit or 'unknown'}{'.dirty' if dirty else ''}"
+
+
+def readme():
+    """The README for PyPI, where a link to a file of the repository needs its whole address."""
+
+    def whole(link):
+        kind = "raw" if link[1].startswith("!") else "blob"
+        return f"{link[1]}({REPOSITORY}/{kind}/main/{link[2]})"
+
+    return re.sub(r"(!?\[[^\]]*\])\((?!https?:|#)([^)]+)\)", whole, text_of("README.md"))
+
+
+def text_of(name):
+    path = HERE / name
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
 
 def modules():
     """The modules to compile; none if that is impossible or no wheel is built."""
@@ -98,6 +159,7 @@ def smaller(extension):
     if sys.platform == "linux":
         extension.extra_compile_args += ["-ffunction-sections", "-fdata-sections", "-fvisibility=hidden"]
         extension.extra_compile_args += ["-fno-asynchronous-unwind-tables"]
+        extension.extra_compile_args += ["-fcrossjumping", "-ftree-tail-merge", "-fipa-icf"]
         extension.extra_link_args += ["-Wl,-s", "-Wl,--gc-sections", "-Wl,-z,noseparate-code", "-Wl,--build-id=none"]
     return extension
 
@@ -121,4 +183,11 @@ class Compile(build_ext):
             self.extensions = []
 
 
-setup(ext_modules=modules(), cmdclass={"build_ext": Compile})
+if __name__ == "__main__":
+    setup(
+        version=version(),
+        long_description=readme(),
+        long_description_content_type="text/markdown",
+        ext_modules=modules(),
+        cmdclass={"build_ext": Compile},
+    )

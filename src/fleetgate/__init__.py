@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fleetgate.gate.library.open_gate import open_gate
     from fleetgate.log.protocol import StoreError
 
-__version__ = "0.1.0.dev0"
+    __version__: str
 
 __all__ = [
     "BadName",
@@ -68,6 +68,10 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":  # setup.py says where it comes from
+        from importlib.metadata import version
+
+        return version("fleetgate")
     module = _WHERE.get(name)
     if module is None:
         if name == "sync":  # `import fleetgate; fleetgate.sync.open_gate()` works without a further import

@@ -1,4 +1,5 @@
-"""`pip install` compiles the core, and does without where it cannot (docs/decisions/0018)."""
+"""`pip install` compiles the core, and does without where it cannot (docs/decisions/0018). An sdist and a wheel work in
+a clean environment, and bring little."""
 
 from __future__ import annotations
 
@@ -32,12 +33,21 @@ exec cc "$@"
 """
 
 
+MOST_PACKAGES = 5
+MOST_BYTES = 12_000_000
+MAKE_SDIST = "import setuptools.build_meta as backend; backend.build_sdist('../out')"
+
+
+def _copy(folder: Path) -> Path:
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    folder = tmp_path / "sources"
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
+    folder = _copy(tmp_path / "sources")
     whole = (folder / "setup.py").read_text()
     few, replaced = re.subn(r"^COMPILED = \(\n.*?^\)\n", FEW, whole, flags=re.DOTALL | re.MULTILINE)
     assert replaced == 1
@@ -75,3 +85,48 @@ def test_with_FLEETGATE_COMPILE_1_a_compiler_that_fails_fails_the_installation(s
     assert made.returncode != 0
     assert "the core is not compiled" not in made.stdout + made.stderr
     assert not list(sources.parent.glob("out/*.whl"))
+
+
+# A release.
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with a wheel that was made from an sdist, and nothing else."""
+    folder = tmp_path_factory.mktemp("clean")
+    sources = _copy(folder / "sources")
+    env = {**os.environ, "FLEETGATE_VERSION": "1.2.3"}
+    subprocess.run([sys.executable, "-c", MAKE_SDIST], cwd=sources, env=env, capture_output=True, check=True)
+    (sdist,) = folder.glob("out/*.tar.gz")
+    env = {name: value for name, value in os.environ.items() if name != "FLEETGATE_VERSION"}
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    make = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", "out", str(sdist)]
+    subprocess.run(make, cwd=folder, env={**env, "FLEETGATE_COMPILE": "0"}, capture_output=True, check=True)
+    (wheel,) = folder.glob("out/*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+    python, pins = folder / "env" / "bin" / "python", ROOT / "constraints.txt"
+    install = [*pip, "--python", str(python), "install", "--constraint", str(pins), str(wheel)]
+    subprocess.run(install, env=env, capture_output=True, check=True)
+    return folder / "env"
+
+
+def _fleetgate(clean: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(clean.parent)}
+    command = [str(clean / "bin" / "fleetgate"), *argv]
+    return subprocess.run(command, env=env, cwd=clean, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_wheel_from_an_sdist_has_its_version_and_runs_agents(clean: Path):
+    assert _fleetgate(clean, "--version").stdout == "fleetgate, version 1.2.3\n"
+    done = _fleetgate(clean, "run", "--", "sh", "-c", "echo ran; exit 3")
+    assert (done.returncode, done.stdout) == (3, "ran\n"), done.stderr
+    assert _fleetgate(clean, "status").returncode == 0
+
+
+def test_a_base_installation_is_small(clean: Path):
+    (packages,) = clean.glob("lib/python*/site-packages")
+    brought = {path.name.partition("-")[0] for path in packages.glob("*.dist-info")}
+    assert len(brought) <= MOST_PACKAGES, brought
+    files = [path for path in packages.rglob("*") if path.is_file()]
+    assert len([path for path in files if path.suffix == ".pyc"]) > 100, "pip compiles what it installs"
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES

@@ -70,6 +70,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
+def test_the_service_brings_at_most_25_packages():
+    assert len(required("fleetgate", frozenset(["serve"]))) <= 25
+
+
 def status_of(served: Served, path: str) -> int:
     """The status alone: the stream of events has no end."""
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)

@@ -1,11 +1,14 @@
-"""What is compiled can be, and an installation does without. That the compiled core is right is told by its tests."""
+"""setup.py: what is compiled can be, and an installation does without; versions come from tags."""
 
 from __future__ import annotations
 
 import ast
 import re
+import runpy
+import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,3 +33,70 @@ def test_a_base_installation_needs_two_packages():
     needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     linux = {re.split("[<>=;]", need)[0] for need in needs if "sys_platform != 'linux'" not in need}
     assert linux == {"click", "msgspec"}
+
+
+# Versions.
+
+
+@pytest.fixture
+def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The functions of a setup.py that is in another folder."""
+    monkeypatch.delenv("FLEETGATE_VERSION", raising=False)
+    (tmp_path / "setup.py").write_text((ROOT / "setup.py").read_text())
+    return runpy.run_path(str(tmp_path / "setup.py"))
+
+
+@pytest.mark.parametrize(
+    ("described", "version"),
+    [
+        ("v0.1.0", "0.1.0"),
+        ("v0.1.0-0-g0123abc", "0.1.0"),
+        ("v0.1.0-4-g0123abc", "0.1.1.dev4+g0123abc"),
+        ("v0.1.0-0-g0123abc-dirty", "0.1.1.dev0+g0123abc.dirty"),
+        ("v1.2.9-12-gabc", "1.2.10.dev12+gabc"),
+        ("v2.0.0rc1-0-gabc", "2.0.0rc1"),
+        ("v2.0.0rc1-3-gabc", "2.0.0rc2.dev3+gabc"),
+        ("", "0.1.0.dev0"),
+        ("version-one", "0.1.0.dev0"),
+    ],
+)
+def test_a_version_follows_from_the_last_tag(setup: dict[str, Any], described: str, version: str):
+    assert setup["from_description"](described) == version
+
+
+def test_the_version_is_found_in_a_repository_an_archive_and_an_sdist(
+    setup: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert setup["version"]() == "0.1.0.dev0"  # no git, as in build/sources
+    (tmp_path / ".git_archival.txt").write_text("describe-name: $Format:%(describe:tags=true,match=v[0-9]*)$\n")
+    assert setup["version"]() == "0.1.0.dev0"  # git has not replaced it
+    (tmp_path / ".git_archival.txt").write_text("describe-name: v0.3.0-2-gabc\n")
+    assert setup["version"]() == "0.3.1.dev2+gabc"
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    assert setup["version"]() == "0.1.0.dev0"  # no commit
+    subprocess.run([*git, "add", "setup.py"], check=True)
+    subprocess.run([*git, "commit", "-qm", "One"], check=True)
+    assert setup["version"]() == "0.1.0.dev0"  # no tag
+    subprocess.run([*git, "tag", "v0.4.0"], check=True)
+    assert setup["version"]() == "0.4.0"
+    subprocess.run([*git, "commit", "-qm", "Two", "--allow-empty"], check=True)
+    assert re.fullmatch(r"0\.4\.1\.dev1\+g[0-9a-f]+", setup["version"]())
+    (tmp_path / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: fleetgate\nVersion: 0.9\n")
+    assert setup["version"]() == "0.9"
+    monkeypatch.setenv("FLEETGATE_VERSION", "7")
+    assert setup["version"]() == "7"
+
+
+def test_links_of_the_readme_have_their_whole_address_on_pypi(setup: dict[str, Any], tmp_path: Path):
+    (tmp_path / "README.md").write_text("[a](doc/a.md) ![b](doc/b.png) [c](#c) [d](https://example.org)")
+    assert setup["readme"]() == (
+        "[a](https://github.com/fleetgate/fleetgate/blob/main/doc/a.md) "
+        "![b](https://github.com/fleetgate/fleetgate/raw/main/doc/b.png) [c](#c) [d](https://example.org)"
+    )
+
+
+def test_the_newest_release_in_the_changelog_is_no_older_than_its_tag():
+    titles = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert titles[0] == "Unreleased"
+    assert re.fullmatch(r"0\.1\.0 \(\d{4}-\d\d-\d\d\)", titles[-1])
