@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from litestar import get
-
+from fleetgate.api.router.route import get
 from fleetgate.api.service import Service
 from fleetgate.present.budgets.plan_windows import PlansShape, plans_json
 
