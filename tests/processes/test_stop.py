@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Iterator
@@ -128,6 +129,26 @@ def test_l6_l2_a_runner_that_is_killed_after_the_request_leaves_the_rest_to_stop
     assert stop(one, ident[:6]).wait() == 0
     assert not is_alive(agent)
     assert one.is_empty()
+
+
+@pytest.mark.parametrize("round_", range(int(os.environ.get("FLEETGATE_SOAK", "1"))))
+def test_l6_l2_whatever_is_killed_at_whatever_moment_one_more_stop_ends_everything(fleet: Fleet, round_: int) -> None:
+    fleet.configure("[agents]\nhost = 9\n")
+    chance = random.Random(round_)
+    names = [f"agent{number}" for number in range(5)]
+    runs = [fleet.run("--name", name, "--", *fleet.sleeper(name, 300), env=SHORT) for name in names]
+    fleet.until(lambda: all(map(fleet.has_started, names)))
+    fleet.until(lambda: all(lease.child for lease in fleet.state.leases.values()))
+    stops = [stop(fleet, name) for name in chance.sample(names, 4)]
+    for victim in chance.sample([*runs, *stops], 5):
+        time.sleep(chance.uniform(0, 0.15))
+        if victim.code is None:
+            victim.signal(signal.SIGKILL)
+    last = stop(fleet, "--all")
+    assert last.wait() == 0, last
+    assert not any(is_alive(pid) for _, pid, _ in fleet.notes("start"))
+    assert fleet.is_empty()
+    fleet.check_log()
 
 
 def test_l6_a_waiting_process_ends_an_agent_without_a_runner(one: Fleet) -> None:

@@ -7,6 +7,8 @@ lease that an HTTP client renews belongs to that client, which is known only by 
 
 from __future__ import annotations
 
+import os
+
 from fleetgate.core.entities import Lease
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.name_lookup import whose
@@ -44,8 +46,11 @@ def why_not_to_stop(lease: Lease, *, here: bool = False) -> str:
     pid, where = process_identity.pid_of(lease.lives_with), process_identity.host_of(lease.lives_with)
     if not ticket.bound:
         return f"{ident} is held by a program itself, {whose(lease)}: `kill {pid}` on {where} ends the program"
-    if not here or process_identity.local_pid(ticket.bound) is None:
+    local = process_identity.local_pid(ticket.bound)
+    if not here or local is None:
         return f"{ident} belongs to a script, {whose(lease)}: `fleetgate stop {ident}` on {where} ends it"
+    if process_identity.owner_of(local) not in (os.geteuid(), None):
+        return f"{ident} belongs to a script of another user, {whose(lease)}: only that user can stop it"
     return ""
 
 

@@ -68,10 +68,10 @@ def command(
         leases = list({lease.id: lease for lease in (_running(gate, word) for word in words)}.values())
     texts = {lease.id: whose(lease) for lease in leases}
     running = [ident for ident in texts if _request(gate, ident, by)]
-    left = [] if no_wait else _wait(gate, running, scripts=not everything)
+    left = {} if no_wait else _wait(gate, running, scripts=not everything)
     if as_json:
         done = [] if no_wait else [ident for ident in texts if ident not in left]
-        say_json({"stopped": done, "stopping": running if no_wait else left, "not_stopped": left_out})
+        say_json({"stopped": done, "stopping": running if no_wait else list(left), "not_stopped": left_out})
     else:
         _print(texts, left, left_out, no_wait, everything)
         _mention_queue(gate.state, everything)
@@ -133,8 +133,8 @@ def _request(gate: DirectGate, ident: str, by: str) -> bool:
     return decided.error is None
 
 
-def _wait(gate: DirectGate, idents: list[str], *, scripts: bool) -> list[str]:
-    """Wait until all are gone, and end those whose runner cannot; the ids of those that are still there."""
+def _wait(gate: DirectGate, idents: list[str], *, scripts: bool) -> dict[str, str]:
+    """Wait until all are gone, and end those whose runner cannot. Returns those that are still there, and why."""
     until = monotonic() + _PATIENCE_S
     left = list(idents)
     while True:
@@ -149,13 +149,22 @@ def _wait(gate: DirectGate, idents: list[str], *, scripts: bool) -> list[str]:
             continue
         sleep(_LOOK_S)
     unattended_ends.see_to_ends(gate)
-    return left
+    return {ident: _why_still(gate.state.leases[ident]) for ident in left}
 
 
-def _print(texts: dict[str, str], left: list[str], left_out: list[str], no_wait: bool, everything: bool) -> None:
+def _why_still(lease: Lease) -> str:
+    if has_no_runner(lease):
+        return ". No process runs it any more, and only its own user can end it"
+    host = process_identity.host_of(lease.lives_with)
+    here = process_identity.local_pid(lease.lives_with) is not None
+    return "" if here else f". {host} has not read it yet, or has no Fleetgate process that could obey"
+
+
+def _print(texts: dict[str, str], left: dict[str, str], left_out: list[str], no_wait: bool, everything: bool) -> None:
     for ident, text in texts.items():
         if ident in left:
-            note(f"{ident} is still running after {_PATIENCE_S:.0f}s: {text}; the request stays in force")
+            why = left[ident]
+            note(f"{ident} is still running after {_PATIENCE_S:.0f}s: {text}; the request stays in force{why}")
         else:
             tell(f"{'stopping' if no_wait else 'stopped'} {ident}, {text}")
     for text in left_out:

@@ -337,6 +337,7 @@ class NodeGate(BaseSlotGate):
         try:
             answer = self._link.ask(protocol.About(lease=lease.id), _HEAR_S)
         except NodeGone:
+            self._next_stop_look = monotonic() + _TICK_S  # soon again: there may be something to see
             return None
         self._link.close()
         if answer.has_stops:
