@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
 from fleetgate.testing.provider import FakeProvider
 from fleetgate.testing.script import Fault
-from tests.agents.calling import Call, bare_environment, claude, opencode
+from tests.agents.calling import KEY, Call, bare_environment, claude, opencode
 from tests.agents.installing import CannotInstall, installed
 from tests.agents.running import FLEETGATE, WITHIN_S, Place
 
@@ -157,3 +159,49 @@ def test_opencode_works_with_the_plugin_and_its_command_shows_the_fleet(fleet: F
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "nothing is waiting" in said
     assert fleet.limits() == {}
+
+
+def test_the_status_line_is_shown_in_a_session_of_claude_code(fleet: Fleet):
+    """A plugin cannot set it: `fleetgate init` writes this setting."""
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed, and shows what a terminal shows")
+    fleet.run([FLEETGATE, "cap", "set", "host", "7"], {})
+    until = monotonic() + 60
+    while "7" not in fleet.run([FLEETGATE, "statusline"], {}).stdout and monotonic() < until:
+        sleep(0.2)  # the line is made of what was true at the call before
+    line = fleet.run([FLEETGATE, "statusline"], {}).stdout.strip()
+    home, work = fleet.place.home, fleet.place.work
+    (home / ".claude").mkdir()
+    setting = {"statusLine": {"type": "command", "command": "fleetgate statusline"}}
+    (home / ".claude" / "settings.json").write_text(json.dumps(setting))
+    known: dict[str, Any] = {
+        "hasCompletedOnboarding": True,
+        "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
+    }
+    known["projects"] = {str(work): {"hasTrustDialogAccepted": True}}
+    (home / ".claude.json").write_text(json.dumps(known))
+    with FakeProvider() as provider:
+        call = claude(program("claude"), provider.url, home, "")
+        env = {**fleet.env, **call.env, "TERM": "xterm-256color"}
+        env.pop("CI")
+        shown = on_terminal([call.argv[0], "--plugin-dir", str(PLUGINS / "claude-code")], env, work, line)
+    assert line in shown
+
+
+def on_terminal(argv: list[str], env: Mapping[str, str], folder: Path, wanted: str) -> str:
+    """What a program shows on a terminal, as soon as this is part of it."""
+    tmux = ["tmux", "-S", str(folder / "tmux")]
+    set_ = [f"{name}={value}" for name, value in env.items()]
+    subprocess.run(
+        [*tmux, "new-session", "-d", "-x", "160", "-y", "40", "env", "-i", *set_, *argv], cwd=folder, check=True
+    )
+    try:
+        until = monotonic() + 60
+        while monotonic() < until:
+            shown = subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True, check=False).stdout
+            if wanted in shown:
+                break
+            sleep(0.2)
+        return shown
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False)
