@@ -590,6 +590,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/plans": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The windows of subscriptions: used, reset, runway */
+        get: operations["V1PlansPlans"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/projects": {
         parameters: {
             query?: never;
@@ -1559,6 +1576,31 @@ export interface components {
             stream: string;
             text: string;
         };
+        /**
+         * PlanShape
+         * @description A plan window, as in `fleetgate status --json` and `GET /v1/plans`. Times are RFC 3339 in UTC.
+         */
+        PlanShape: {
+            account: string;
+            batch_continues_at: string | null;
+            burn_percent_per_hour: number | null;
+            dry_at: string | null;
+            length_s: number;
+            models: string | null;
+            normal_continues_at: string | null;
+            reserve_percent: number | null;
+            resets_at: string | null;
+            runway: string;
+            seen_at: string | null;
+            text: string;
+            used_percent: number;
+            waiting: number;
+            window: string;
+        };
+        /** PlansShape */
+        PlansShape: {
+            plans: components["schemas"]["PlanShape"][];
+        };
         /** PoolSample */
         PoolSample: {
             in_flight: number;
@@ -1673,8 +1715,14 @@ export interface components {
             model: string | null;
             pool: string | null;
             pools: string[];
+            /** @default null */
+            resets_at?: string | null;
             text: string;
             until: string | null;
+            /** @default null */
+            used_percent?: number | null;
+            /** @default null */
+            window?: string | null;
         };
         /** ReleaseAnswer */
         ReleaseAnswer: {
@@ -1848,6 +1896,8 @@ export interface components {
             at: string | null;
             backoffs: components["schemas"]["BackoffShape"][];
             draining: string[];
+            /** @default [] */
+            plans?: components["schemas"]["PlanShape"][];
             pools: components["schemas"]["PoolShape"][];
             running: number;
             seq: number;
@@ -3454,6 +3504,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PauseAnswer"];
+                };
+            };
+            /** @description An error; `reason` is for programs */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorShape"];
+                };
+            };
+        };
+    };
+    V1PlansPlans: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlansShape"];
                 };
             };
             /** @description An error; `reason` is for programs */
