@@ -65,7 +65,7 @@ def take_fleet(browser: Browser, server: Server, folder: Path, seconds: float) -
         fleet.beat(server)
         page = opened(browser, server, size, scheme)
         page.wait_for_selector("#queue-list tbody tr")
-        page.wait_for_selector(".pool:nth-child(3) .spark svg")
+        page.wait_for_function("document.querySelector('#chart .line.used')?.getAttribute('d')")
         picture(page, folder / f"{size}-{scheme}.png", full=False)
         picture(page, folder / f"{size}-{scheme}-full.png")
         page.get_by_role("button", name="Exact rounding in checkout", exact=True).last.click()

@@ -99,6 +99,11 @@ class Server:
             raise AssertionError(f"{method} {path}: {answer}")
         return answer
 
+    def configure(self, config: str) -> None:
+        """Write the config file and apply it."""
+        (self.home / "config.toml").write_text(config)
+        self.run("config", "apply")
+
     def pool(self, name: str) -> Any:
         return next(pool for pool in self.http("GET", "/v1/status")["pools"] if pool["pool"] == name)
 
@@ -165,7 +170,7 @@ class Server:
         last += [cmd.EndBackoff(key) for key in state.backoffs]
         last += [cmd.RemoveCap(kind, selector) for kind, selector in rules]  # forgets pauses and reductions
         last += [cmd.ResetCap(kind, selector) for kind, selector in rules]
-        last += [cmd.RemoveBudget(rule.selector, rule.unit, rule.per) for rule, _ in state.budget_rules.rules()]
+        last += [cmd.UnsetBudget(*key) for key in state.budget_rules.runtime]
         self.gate.decide([*first, *last])
         left = self.gate.read()
         assert not any((left.tickets, left.leases, left.backoffs, left.rules.runtime))

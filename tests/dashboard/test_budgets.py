@@ -81,7 +81,18 @@ def test_V7_a_budget_is_set_changed_raised_reset_and_removed(server: Server, ope
     page.get_by_role("button", name="Add", exact=True).click()
     expect(toasts).to_contain_text(f"Added $4 to {WEB}. 1 agent started.")
     assert _budgets(server)[WEB]["amount"] == 5
+    expect(web).to_contain_text("/ $1 per day+ $4 for now")
     expect(web).to_contain_text("none waiting")
+
+    # What was added is no part of the budget: a change of something else does not make it permanent.
+    web.get_by_role("button", name=f"Change {WEB}").click()
+    expect(page.get_by_label("Amount per day, in dollars")).to_have_value("1")
+    expect(page.get_by_role("dialog")).to_contain_text("$4 were added for now")
+    page.get_by_label("When it is used up").select_option("only a warning")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(toasts).to_contain_text("The budget of project:web is now $1 per day.")
+    changed = _budgets(server)[WEB]
+    assert (changed["base"], changed["added"], changed["when_empty"]) == (1, 4, "warn")
 
     web.get_by_role("button", name=f"Reset {WEB}").click()
     page.get_by_role("button", name="Cancel", exact=True).click()
@@ -129,6 +140,26 @@ def test_V7_a_budget_is_set_changed_raised_reset_and_removed(server: Server, ope
         expect(reader.locator("#budgets-page button:visible")).to_have_count(0)
     finally:
         reader.close()
+
+
+def test_V7_a_budget_returns_to_what_the_config_file_says(server: Server, open_page: Opened) -> None:
+    server.configure('[budgets]\n"project:web" = { usd = 3, per = "day" }\n')
+    try:
+        server.http("POST", "/v1/budgets", selector="project:web", unit="usd", amount=1, per="day")
+        page = open_page()
+        page.evaluate("location.hash = '#/budgets'")
+        web = page.locator(".budget", has_text="project:web")
+        expect(web).to_contain_text("set at run time")
+        web.get_by_role("button", name=f"Change {WEB}").click()
+        page.get_by_role("button", name="Use the config file's value").click()
+        expect(page.locator("#toasts")).to_contain_text(
+            "The budget of project:web is $3 per day again, from the config file."
+        )
+        expect(web).to_contain_text("from the config file")
+        page.locator(".toast", has_text="from the config file").get_by_role("button", name="Undo").click()
+        wait_until("it is as before", lambda: _budgets(server)[WEB]["source"] == "run time")
+    finally:
+        server.configure("")
 
 
 def test_V7_without_budgets_the_page_says_how_to_set_one(server: Server, open_page: Opened) -> None:

@@ -29,7 +29,6 @@ export function setUpPages() {
     byId("main").focus();
   });
   addEventListener("hashchange", readAddress);
-  addEventListener("popstate", readAddress);
   onChange(["route", "phase"], draw);
   readAddress();
   draw();

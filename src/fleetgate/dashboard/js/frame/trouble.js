@@ -13,6 +13,8 @@ import { address, jumpTo, poolAddress } from "./pages.js";
 const narrow = matchMedia("(max-width: 620px)");
 const few = () => (narrow.matches ? 3 : 4); // rows until a person asks for all
 
+const LONG_MS = 60_000; // shorter pauses after a rate limit come and go
+
 /** @typedef {{key: string, tone: "bad" | "warn", title: string, href: string, text: string, button?: string, label?: string, act?: () => void}} Trouble */
 
 const list = h("ul", { class: "troubles" });
@@ -62,9 +64,10 @@ function ofPool(pool) {
       button: `Restore ${pool.auto_reduced_from}`, label: `Restore ${pool.auto_reduced_from} as the limit of ${pool.pool}`, act: () => restore(pool),
     });
   } else if (pool.notice) found.push({ ...same, tone: "warn", text: pool.notice });
-  if (pool.paused) {
+  const left = pool.paused_until ? Date.parse(pool.paused_until) - now() : Infinity;
+  if (pool.paused && (pool.pause_cause !== "rate_limited" || left > LONG_MS)) {
     const why = pool.pause_cause === "rate_limited" ? "is paused after a rate limit" : "was paused by a person";
-    const until = pool.paused_until ? ` for another ${duration(Date.parse(pool.paused_until) - now() + 999)}` : " until a person resumes it";
+    const until = pool.paused_until ? ` for another ${duration(left + 999)}` : " until a person resumes it";
     found.push({
       ...same, key: `${same.key} paused`, tone: "warn", text: `${why}${until}${pool.queued ? `: ${some(pool.queued, "request")} waiting` : ""}.`,
       button: "Resume", label: `Resume ${pool.pool} (${pool.kind}) now`, act: () => resume(pool),

@@ -67,17 +67,17 @@ export function ordered(pools, many = false) {
 
 /** The group of a pool: its provider, its account or its model; what else a pool counts by is a group of its own. */
 export function groupOf(pool, by) {
-  const [provider, rest] = split(pool.selector);
+  const [provider, rest] = split(pool.pool);
   if (by === "account") return pool.account ?? (rest ? `${provider}, any account` : provider);
   if (by === "model") return rest || `${provider}, all models`;
   return provider;
 }
 
-/** Provider and model of a selector: anthropic@work/claude-opus-*. */
-function split(selector) {
-  const slash = selector.indexOf("/");
-  const place = slash < 0 ? selector : selector.slice(0, slash);
-  return [place.split(/[@:]/, 1)[0], slash < 0 ? "" : selector.slice(slash + 1)];
+/** Provider and model of a pool: anthropic@work/claude-opus-*. */
+function split(name) {
+  const slash = name.indexOf("/");
+  const place = slash < 0 ? name : name.slice(0, slash);
+  return [place.split(/[@:]/, 1)[0], slash < 0 ? "" : name.slice(slash + 1)];
 }
 
 /** Groups in the order of their first pools. @returns {[string, any[]][]} */
