@@ -79,7 +79,7 @@ function draw() {
   const resting = new Set(all.length > ONE_ROW ? found.filter(isIdle) : []);
   const divided = resting.size > 0 && resting.size < found.length;
   const table = chosen.form ? chosen.form === "table" : all.length > (narrow.matches ? ONE_ROW : MANY);
-  const by = chosen.group ?? (table ? "provider" : "");
+  const by = chosen.group ?? (table && all.length > MANY ? "provider" : "");
   text(byId("pools-count"), !all.length ? "" : query ? `${count(found.length)} of ${count(all.length)}` : count(all.length));
   text(byId("idle-count"), divided ? count(resting.size) : "");
   show(byId("slot-legend"), all.length > 0 && !(table && noCells.matches));

@@ -10,7 +10,7 @@ import { makeLeaseTable } from "../fleet/lease_table.js";
 import { makeTicketTable } from "../fleet/ticket_table.js";
 import { address, eventsAddress, goTo } from "../frame/pages.js";
 import { look } from "../state/refresh.js";
-import { scopeKey, scopeReader, SHOWN } from "../state/scope.js";
+import { scopeKey, scopeReader } from "../state/scope.js";
 import { onChange, poolKey, store, update } from "../state/store.js";
 import { drawButtons, stateOf, togglePause, upstreamOf } from "./card.js";
 import { editPool } from "./dialogs.js";
@@ -42,6 +42,7 @@ const running = makeLeaseTable("Running in this pool");
 const waiting = makeTicketTable("Waiting for this pool");
 const nothingRuns = nothing("Nothing is running in this pool", "");
 const nothingWaits = nothing("Nothing is waiting for this pool", "");
+const loading = h("p", { class: "nothing", text: "Loading the queue…" });
 const more = h("button", { type: "button", class: "link list-more", on: { click: () => {
   const pool = shownPool();
   goTo("fleet");
@@ -54,11 +55,11 @@ export function setUpPoolPage() {
   byId("pool-head").append(h("a", { class: "back", href: address("fleet"), text: "Fleet" }), p.name, p.kind, h("div", { class: "pool-actions" }, p.pause, p.edit), events);
   byId("pool-summary").append(card, missing);
   byId("pool-running").append(running.node, nothingRuns);
-  byId("pool-waiting").append(waiting.node, nothingWaits, more);
+  byId("pool-waiting").append(waiting.node, nothingWaits, loading, more);
   onChange(["route", "pools", "leases", "scope", "session"], draw);
   onChange(["route", "phase"], () => {
     moveChart();
-    if (scopeKey() && store.scope.of !== scopeKey()) scopeReader.poke();
+    if (scopeKey() && store.scope.of !== scopeKey()) scopeReader.readNow();
   });
 }
 
@@ -98,11 +99,13 @@ function draw() {
   running.draw(leases);
   show(nothingRuns, leases.length === 0);
   const { of, tickets, waiting: number } = store.scope;
-  const current = of === scopeKey() ? tickets : [];
+  const known = of === scopeKey();
+  const current = known ? tickets : [];
   text(byId("pool-waiting-count"), current.length ? count(number) : "");
   waiting.draw(current);
-  show(nothingWaits, current.length === 0);
-  show(more, current.length > 0 && number > SHOWN);
+  show(nothingWaits, known && current.length === 0);
+  show(loading, !known);
+  show(more, known && number > current.length);
   text(more, `Show all ${count(number)} in the queue`);
 }
 

@@ -1,7 +1,7 @@
 // The Projects page: a row for each project; and the page of one project, #/projects/NAME: its figures, budgets, agents, queue and jobs.
 import { setTime, timeNode } from "../base/clock.js";
 import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
-import { count } from "../base/format.js";
+import { count, some } from "../base/format.js";
 import { amountOf, compact, costText, figureOf } from "../base/money.js";
 import { keepOneStop } from "../base/roving.js";
 import { makeRow, makeTable, nothing } from "../base/table.js";
@@ -11,7 +11,7 @@ import { makeTicketTable } from "../fleet/ticket_table.js";
 import { address, eventsAddress, goTo, projectAddress } from "../frame/pages.js";
 import { makeJobTable } from "../jobs/table.js";
 import { look } from "../state/refresh.js";
-import { scopeKey, SHOWN } from "../state/scope.js";
+import { scopeKey } from "../state/scope.js";
 import { onChange, store } from "../state/store.js";
 import { add, nothingUsed } from "../usage/sums.js";
 import { projectsReader } from "./reading.js";
@@ -21,9 +21,9 @@ const COLUMNS = [["name", "Project"], ["running", "Running"], ["waiting", "Waiti
 
 const { table, body } = makeTable("Projects", COLUMNS);
 const empty = nothing("No projects", "Agents have one with `fleetgate run --project NAME`, or by the folder's settings. Projects with running or waiting agents, or with usage in the last day, are listed here.");
-const loading = h("p", { class: "nothing", text: "Loading projects…" });
+const waitForAll = h("p", { class: "nothing", text: "Loading projects…" });
 const failed = h("p", { class: "nothing", role: "alert" });
-const all = h("div", { class: "card list project-list" }, table, empty, loading, failed);
+const all = h("div", { class: "card list project-list" }, table, empty, waitForAll, failed);
 
 const figures = h("dl", { class: "usage-figures project-figures" });
 const budgets = h("ul", { class: "project-budgets" });
@@ -38,7 +38,8 @@ const more = h("button", { type: "button", class: "link list-more", on: { click:
 const parts = [["Running", running.node, "running"], ["Waiting", h("div", {}, waiting.node, more), "waiting"], ["Jobs", jobs.node, "jobs"]].map(([title, node, name]) => {
   const number = h("span", { class: "count" });
   const none = nothing(`Nothing ${title === "Jobs" ? "was submitted" : `is ${name}`}`, "");
-  return { name, none, number, section: h("section", { class: "section", "aria-label": `${title} in this project` }, h("header", { class: "section-head" }, h("h3", { class: "part-title" }, title, " ", number)), h("div", { class: "card list" }, node, none)) };
+  const loading = h("p", { class: "nothing", text: "Loading…" });
+  return { name, none, loading, number, section: h("section", { class: "section", "aria-label": `${title} in this project` }, h("header", { class: "section-head" }, h("h3", { class: "part-title" }, title, " ", number)), h("div", { class: "card list" }, node, none, loading)) };
 });
 const links = h("p", { class: "links" });
 const one = h("div", { class: "content" }, figures, budgets, ...parts.map(({ section }) => section), links);
@@ -74,7 +75,7 @@ function drawAll() {
   const none = phase === "ready" && sorted.length === 0;
   show(table, phase === "ready" && sorted.length > 0);
   show(empty, none);
-  show(loading, phase === "loading");
+  show(waitForAll, phase === "loading");
   show(failed, phase === "error");
   text(failed, `The projects cannot be read: ${problem}.`);
   reconcile(body, sorted, ({ project }) => project, make, change);
@@ -94,29 +95,37 @@ function change(node, { project, running: runs, waiting: waits, oldest, sum }) {
   const p = node.parts;
   text(p.link, project);
   attr(p.link, "href", projectAddress(project));
-  text(p.running, runs ? count(runs) : "–");
-  text(p.waiting, waits ? count(waits) : "–");
+  const put = (cell, value) => {
+    text(cell, value || "–");
+    attr(cell, "data-none", value ? null : "true"); // left out on a phone
+  };
+  put(p.running, runs ? count(runs) : "");
+  put(p.waiting, waits ? count(waits) : "");
   attr(p.waiting, "data-tone", waits ? "queue" : null);
   setTime(p.time, oldest);
-  text(p.tokens, sum.tokens ? compact(sum.tokens) : "–");
-  text(p.cost, sum.calls ? costText(sum) : "–");
+  attr(p.oldest, "data-none", oldest ? null : "true");
+  put(p.tokens, sum.tokens ? compact(sum.tokens) : "");
+  put(p.cost, sum.calls ? costText(sum) : "");
 }
 
 function drawOne(name) {
   const mine = store.leases.filter((lease) => lease.project === name);
-  const scope = store.scope.of === scopeKey() ? store.scope : { tickets: [], waiting: 0, jobs: [], usage: null };
+  const known = store.scope.of === scopeKey();
+  const scope = known ? store.scope : { tickets: [], waiting: 0, jobs: [], usage: null };
+  const told = (words) => (known ? words : "…");
   const sum = scope.usage ? add(nothingUsed(), scope.usage.total) : nothingUsed();
   running.draw(mine);
   waiting.draw(scope.tickets);
   jobs.draw(scope.jobs);
-  show(more, scope.waiting > SHOWN);
+  show(more, scope.waiting > scope.tickets.length && known);
   text(more, `Show all ${count(scope.waiting)} in the queue`);
   const numbers = { running: mine.length, waiting: scope.waiting, jobs: scope.jobs.length };
   for (const part of parts) {
     text(part.number, numbers[part.name] ? count(numbers[part.name]) : "");
-    show(part.none, numbers[part.name] === 0);
+    show(part.none, numbers[part.name] === 0 && (known || part.name === "running"));
+    show(part.loading, !known && part.name !== "running");
   }
-  const rows = [["Running", count(mine.length), ""], ["Waiting", count(scope.waiting), ""], ["Tokens, 24 h", compact(sum.tokens), `${count(sum.calls)} calls`], ["Cost, 24 h", sum.calls ? costText(sum) : "$0", ""]];
+  const rows = [["Running", count(mine.length), ""], ["Waiting", told(count(scope.waiting)), ""], ["Tokens, 24 h", told(compact(sum.tokens)), told(some(sum.calls, "call"))], ["Cost, 24 h", told(sum.calls ? costText(sum) : "$0"), ""]];
   reconcile(figures, rows, ([title]) => title, ([title]) => h("div", { class: "figure card" }, h("dt", { text: title }), h("dd", {}, h("span", { class: "figure-value" }), h("span", { class: "figure-note" }))), (node, [, value, note]) => {
     text(node.querySelector(".figure-value"), value);
     text(node.querySelector(".figure-note"), note);

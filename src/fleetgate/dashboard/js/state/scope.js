@@ -1,9 +1,8 @@
 // Reads what the page of one pool or one project shows besides the state of the gate: its part of the queue, its jobs and its usage.
 import { get } from "./api.js";
 import { makeReader } from "./reader.js";
+import { pageSize } from "./refresh.js";
 import { store, update } from "./store.js";
-
-export const SHOWN = 25; // rows of a list on these pages
 
 /** What the address names, as a key; "" where it is neither a pool nor a project. */
 export function scopeKey({ page, name, query } = store.route) {
@@ -13,7 +12,7 @@ export function scopeKey({ page, name, query } = store.route) {
 async function read() {
   const of = scopeKey();
   const { page, name, query } = store.route;
-  const limit = String(SHOWN);
+  const limit = String(pageSize());
   try {
     if (page === "pool") {
       const { tickets, matching } = await get(`/v1/tickets?${new URLSearchParams({ limit, pool: name, ...(query.kind ? { kind: query.kind } : {}) })}`);
