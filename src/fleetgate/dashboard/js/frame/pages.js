@@ -62,9 +62,13 @@ export function jumpTo(id) {
   byId(id).scrollIntoView({ block: "start" });
 }
 
+/** The address that was read last: two changes in quick succession are two events, which both find the second address. */
+let known = null;
+
 function readAddress() {
   const hash = location.hash;
-  if (hash && !hash.startsWith("#/")) return;
+  if (hash === known || (hash && !hash.startsWith("#/"))) return;
+  known = hash;
   closeDialogs();
   const [path, query = ""] = hash.slice(2).split("?", 2);
   const [first, ...rest] = path.split("/");
@@ -79,10 +83,15 @@ function readAddress() {
 /** Put what a dialog shows into the address while it is open. @param {string} to  an address @returns {() => void}  takes it out again */
 export function nameInAddress(to) {
   const before = location.hash === to || !location.hash ? "#/" : location.hash;
-  history.replaceState(null, "", to);
+  replaceAddress(to);
   return () => {
-    if (location.hash === to) history.replaceState(null, "", before);
+    if (location.hash === to) replaceAddress(before);
   };
+}
+
+function replaceAddress(to) {
+  history.replaceState(null, "", to);
+  known = location.hash;
 }
 
 function decoded(text) {
