@@ -75,6 +75,19 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
         ev.RatesObserved(OPUS, (Reading("input", 400_000, 12_000), Reading("calls", 50, 49)), "input"),
         f"{OPUS}: its provider reports 12k input tokens of 400k input tokens, 49 calls of 50 calls left; a call was",
     ),
+    (
+        ev.PlanObserved("anthropic", "5h", 6_340, 9000, 18_000_000, 10),
+        "anthropic: 63 % of its 5h window are used",
+    ),
+    (
+        ev.PlanRunway("anthropic", "5h", "dry", 6_300, 3_600_000, 600_000),
+        "anthropic: its 5h window runs dry 50m before its reset, 63 % are used",
+    ),
+    (
+        ev.PlanRunway("anthropic", "5h", "safe", 6_300, 9000),
+        "anthropic: its 5h window lasts until its reset again",
+    ),
+    (ev.Preempted("j", "t"), "job j gives way to t, and returns to the queue"),
     (ev.Claimed("i", ME), "i is running as process 42 on box"),
     (ev.Claimed("i"), "i took its slot"),
     (

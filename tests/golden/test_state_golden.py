@@ -491,6 +491,22 @@ def plan_log() -> list[tuple[int, list[ev.Event]]]:
     do(hour + 120_000, cmd.Acquire("batch", Spec((SONNET,), host="h1", work_class="batch"), BOB))
     do(hour + 180_000, cmd.Acquire("person", Spec((SONNET,), host="h1", work_class="interactive"), BOB))
     do(hour + 240_000, cmd.ObservePlan("openai", (PlanReading("5h", 2_000, 4 * hour, 5 * hour),)))
+    caps = (
+        Rule("agents", "host", cap=2, reserve=1, lendable=True),
+        Rule("requests", "umans", cap=9, reserve_share=2_500),
+    )
+    do(hour + 300_000, cmd.LoadFile("config.toml", "d2", 2, caps, plans=(plan,), preempt_after_ms=1_000))
+    for ident in ("job", "other job"):
+        do(hour + 310_000, cmd.Acquire(ident, Spec((), host="h1", work_class="batch"), "", job=True))
+        do(hour + 310_000, cmd.Offer(ident, BOB, "h1"))
+    do(hour + 311_000, cmd.Release("person"))
+    do(hour + 312_000, cmd.Claim("job", CHILD))
+    do(hour + 312_000, cmd.Claim("other job", SHELL))
+    for ident in ("another person", "third person"):
+        do(hour + 313_000, cmd.Acquire(ident, Spec((), host="h1", work_class="interactive"), ALICE))
+    do(hour + 315_000, cmd.Tick())
+    do(hour + 316_000, cmd.Lost((SHELL,)))
+    do(hour + 319_000, cmd.Tick())
     return log
 
 
@@ -610,8 +626,14 @@ def test_a_log_about_plan_windows_and_classes_means_what_it_meant() -> None:
         "plan anthropic 7d_opus": (4_000, 90_000_000, False),
         "plan openai 5h": (2_000, 18_240_000, True),
     }
-    assert {ident: ticket.spec.work_class for ident, ticket in state.tickets.items()} == {"batch": "batch"}
-    assert {ident: lease.ticket.spec.work_class for ident, lease in state.leases.items()} == {"person": "interactive"}
+    assert {each.id: each.spec.work_class for each in state.tickets.values()} == {
+        "batch": "batch",
+        "third person": "interactive",
+    }
+    assert {each.id: (each.ticket.spec.work_class, each.gives_way_to) for each in state.leases.values()} == {
+        "job": ("batch", "third person"),
+        "another person": ("interactive", ""),
+    }
     assert loaded((HERE / "snapshot-1-plans.json").read_bytes()).export() == state.export()
 
 

@@ -73,7 +73,11 @@ def test_c7_the_defaults_in_the_page_are_those_in_force() -> None:
     assert HostAuto() == HostAuto(6 * 1024**3, 512 * 1024**2, 8)
     assert Provider().api == "openai"
     page = render()
-    for row in ("| `reserve` | size | 6GiB |", "| `per_agent` | size | 512MiB |", "| `keep` | duration | 30d |"):
+    for row in (
+        "| `reserve` | number of slots, percentage, or size | 0 slots; 6GiB |",
+        "| `per_agent` | size | 512MiB |",
+        "| `keep` | duration | 30d |",
+    ):
         assert row in page
     assert "| `cooldown` | duration | 0s in `[agents]`; 350ms in `[requests]` |" in page
     assert '`"host" = 3`, `"*/claude-opus-*" = 4`' in page

@@ -7,10 +7,11 @@ from typing import Any
 from fleetgate.config.budget_rules import budgets_of, prices_of
 from fleetgate.config.errors import BadValue, Path, Problems
 from fleetgate.config.schema.keys import SCHEMA
+from fleetgate.config.schema.plan_keys import PREEMPT_AFTER_MS
 from fleetgate.config.schema.shapes import Array, Map, OneOrMore, Scalar, Shape, Short, Table
 from fleetgate.config.settings import HostAuto, JobSettings, Notify, Provider, Serve, Settings
 from fleetgate.config.units import found
-from fleetgate.config.value_types import APIS
+from fleetgate.config.value_types import APIS, Memory, Share
 from fleetgate.core.entities import PlanRule, Rule
 from fleetgate.core.errors import BadName
 from fleetgate.core.handlers.cap_validation import ADAPT_IS_FOR
@@ -71,6 +72,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
             serve.get("tls_cert", ""),
             serve.get("tls_key", ""),
         ),
+        preempt_after_ms=said["preempt"].get("after", PREEMPT_AFTER_MS) if "preempt" in said else 0,
         classes=said.get("classes", {}),
         fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},
         notify=tuple(_target(target, at) for at, target in enumerate(targets, 1)),
@@ -151,7 +153,7 @@ def _short(value: object, shape: Short, path: Path, problems: Problems) -> dict[
 
 
 def _rule(kind: str, selector: str, options: dict[str, Any]) -> Rule:
-    auto = options.get("cap") == "auto"
+    auto, reserve = options.get("cap") == "auto", options.get("reserve")
     return Rule(
         kind=kind,
         selector=selector,
@@ -163,6 +165,9 @@ def _rule(kind: str, selector: str, options: dict[str, Any]) -> Rule:
         name=options.get("name"),
         usage_gate=options.get("usage_gate"),
         explore=options.get("explore"),
+        reserve=reserve if isinstance(reserve, int) else None,
+        reserve_share=reserve.share if isinstance(reserve, Share) else None,
+        lendable=options.get("lendable"),
     )
 
 
@@ -177,14 +182,14 @@ def _check_host(written: object, options: dict[str, Any], problems: Problems) ->
     if options.get("cap") == "auto" or not isinstance(written, dict) or ("cap" in written and "cap" not in options):
         return
     for name in _AUTO_OPTIONS:
-        if name in written:
+        if name in written and (name != "reserve" or isinstance(options.get(name), Memory)):
             problems.append((("agents", "host", name), f'{name} is valid only with cap = "auto"'))
 
 
 def _host_auto(options: dict[str, Any]) -> HostAuto:
     defaults = HostAuto()
     return HostAuto(
-        options.get("reserve", defaults.reserve_bytes),
+        reserve.size if isinstance(reserve := options.get("reserve"), Memory) else defaults.reserve_bytes,
         options.get("per_agent", defaults.per_agent_bytes),
         options.get("max", defaults.max),
     )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from fleetgate.config.errors import BadValue
 from fleetgate.config.model_families import not_a_provider
@@ -123,6 +123,36 @@ def read_share(value: object) -> int:
         if len(digits) < 9 and share <= 10_000:
             return share
     raise _invalid(value, 'a percentage from "0%" to "100%"')
+
+
+class Share(NamedTuple):
+    """A part of a pool, in hundredths of a percent."""
+
+    share: int
+
+
+class Memory(NamedTuple):
+    """An amount of memory, in bytes."""
+
+    size: int
+
+
+def read_reserve(value: object) -> int | Share:
+    """Slots that are kept for interactive work: how many, or which part of the limit."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_SLOTS:
+        return value
+    try:
+        return Share(read_share(value))
+    except BadValue:
+        raise _invalid(value, 'a number of slots, or a percentage such as "25%"') from None
+
+
+def read_host_reserve(value: object) -> int | Share | Memory:
+    """The same for agents of a machine; a size is the memory that an automatic cap leaves free."""
+    try:
+        return read_reserve(value)
+    except BadValue:
+        return Memory(parse_size(value))
 
 
 def read_class(value: object) -> str:

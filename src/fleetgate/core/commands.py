@@ -241,6 +241,7 @@ class LoadFile(Struct, tag="load_file", omit_defaults=True):
     budgets: tuple[BudgetRule, ...] = ()
     zone: Zone = UTC  # in which days, weeks and months begin
     plans: tuple[PlanRule, ...] = ()
+    preempt_after_ms: int = 0  # rule W5; 0: no job gives way
 
 
 class SetBudget(Struct, tag="set_budget"):

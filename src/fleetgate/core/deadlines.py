@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from fleetgate.core import events as ev
-from fleetgate.core.entities import Ticket
+from fleetgate.core.entities import INTERACTIVE, Ticket
 from fleetgate.core.pools.backoff import VERDICT_MS, Backoff
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.queue import Queue
@@ -34,10 +34,11 @@ VERDICT: Final = 4
 ACCEPT: Final = 5
 OPENING: Final = 6
 RESERVE: Final = 7
-CLAIM: Final = 8
-HOLD: Final = 9
-RENEWAL: Final = 10
-EXPIRY: Final = 11
+PREEMPT: Final = 8
+CLAIM: Final = 9
+HOLD: Final = 10
+RENEWAL: Final = 11
+EXPIRY: Final = 12
 _FAR: Final = HOLD  # this and those after it are kept apart
 
 _ENDLESS: Final = 1 << 62
@@ -62,6 +63,7 @@ class Deadlines:
         self._state = state
         self.heap: list[Timer] = []  # always the same list: the caller of an engine may look at its first
         self._far: list[Timer] = []  # heap; its first is in the other one as well
+        self._preemptions: dict[str, int] = {}  # by interactive ticket: when jobs may have to give way to it
         self._reviews: dict[str, tuple[Queue, int]] = {}  # the queue, and its parking, of a timer to reserve
         self._is_current: tuple[
             Callable[[int, str], bool], ...
@@ -74,6 +76,7 @@ class Deadlines:
             self._acceptance_is_current,
             self._opening_is_current,
             self._review_is_current,
+            self._preemption_is_current,
             self._claim_is_current,
             self._hold_is_current,
             self._renewal_is_current,
@@ -89,7 +92,7 @@ class Deadlines:
             ev.CapRemoved: self._remade,
             ev.CapReset: self._remade,
             ev.SelectorSeen: self._remade,
-            ev.FileLoaded: self._remade,
+            ev.FileLoaded: self._file_loaded,
             ev.BackedOff: self._backed_off,
             ev.BackoffEnded: self._backoff_ended,
         }
@@ -142,7 +145,7 @@ class Deadlines:
             return None if resource is None else resource.parking.first_ticket()
         if what == USAGE:
             return self.first_asker(self._state.pools[name])
-        if what == EXPIRY:
+        if what in (EXPIRY, PREEMPT):
             return self._state.tickets[name]
         return next((queue.first() for queue in self._state.active_queues.values()), None)
 
@@ -170,6 +173,14 @@ class Deadlines:
         queue.timer_at = queue.review_at
         self._reviews[name] = (queue, queue.parking_id)
         self.push(queue.review_at, RESERVE, name)
+
+    def await_preemption(self, ticket: Ticket, at: int) -> None:
+        """Set the deadline for letting jobs give way to an interactive ticket: at multiples of its waiting time."""
+        after_ms = self._state.preempt_after_ms
+        if after_ms and ticket.spec.work_class == INTERACTIVE:
+            due = at + after_ms - (at - ticket.queued_at) % after_ms
+            self._preemptions[ticket.id] = due
+            self.push(due, PREEMPT, ticket.id)
 
     def queue_to_review(self, name: str) -> Queue:
         """The queue of such a deadline, which has come due."""
@@ -202,6 +213,7 @@ class Deadlines:
             window.parking.timer_at = 0
         for pool in state.gates:
             self.watch_usage(pool, state.at)
+        self._await_preemptions(state.at)
 
     def _fill(self, near: list[Timer], far: list[Timer]) -> None:
         heapify(far)
@@ -258,6 +270,13 @@ class Deadlines:
             self.await_review(queue)  # it has another head by now
         return queue.review_at == at
 
+    def _preemption_is_current(self, at: int, name: str) -> bool:
+        ticket = self._state.tickets.get(name)
+        if ticket is not None and not ticket.away and self._state.preempt_after_ms:
+            return self._preemptions.get(name) == at
+        self._preemptions.pop(name, None)
+        return False
+
     def _claim_is_current(self, at: int, name: str) -> bool:
         lease = self._state.leases.get(name)
         return lease is not None and not lease.claimed and lease.granted_at + CLAIM_MS == at
@@ -280,6 +299,8 @@ class Deadlines:
         self._push_far(ticket.expires_at, EXPIRY, ticket.id)
         if ticket.renew_by:
             self._push_far(ticket.renew_by, RENEWAL, ticket.id)
+        if self._state.preempt_after_ms:
+            self.await_preemption(ticket, at)
 
     def _granted(self, event: ev.Granted, at: int) -> None:
         if not event.claimed:
@@ -325,6 +346,14 @@ class Deadlines:
         for pool in self._state.changed_cap_pools:
             if pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven:
                 self._await_acceptance(pool)
+
+    def _file_loaded(self, event: ev.FileLoaded, at: int) -> None:
+        self._remade(event, at)
+        self._await_preemptions(at)
+
+    def _await_preemptions(self, at: int) -> None:
+        for ticket in self._state.tickets.values() if self._state.preempt_after_ms else ():
+            self.await_preemption(ticket, at)
 
     def _backed_off(self, event: ev.BackedOff, at: int) -> None:
         for timer in self._of_backoff(self._state.backoffs[event.key]):

@@ -24,6 +24,7 @@ from fleetgate.core.deadlines import (
     HOLD,
     OPENING,
     POOL,
+    PREEMPT,
     PROBE,
     RENEWAL,
     RESERVE,
@@ -42,6 +43,7 @@ from fleetgate.core.handlers.hosts import HostHandler
 from fleetgate.core.handlers.jobs import JobHandler
 from fleetgate.core.handlers.leases import LeaseHandler
 from fleetgate.core.handlers.plans import PlanHandler
+from fleetgate.core.handlers.preemption import PreemptionHandler
 from fleetgate.core.handlers.rate_limits import RateLimitHandler
 from fleetgate.core.handlers.request_validation import RequestValidator
 from fleetgate.core.handlers.tickets import TicketHandler
@@ -79,6 +81,7 @@ class Engine:
         self._backoffs = BackoffHandler(state, record)
         self._budgets = BudgetHandler(state, record)
         self._plans = PlanHandler(state, record)
+        self._preemption = PreemptionHandler(state, record)
         self._rate_limits = RateLimitHandler(state, record, self._backoffs)
         self._leases = LeaseHandler(
             state, record, self._rate_limits, self._backoffs, self._usage_answers, self._budgets
@@ -258,6 +261,7 @@ class Engine:
             ACCEPT: self._acceptance_due,
             OPENING: self._opening_due,
             RESERVE: self._review_due,
+            PREEMPT: self._preemption_due,
             CLAIM: self._claim_overdue,
             HOLD: self._hold_over,
             RENEWAL: self._renewal_overdue,
@@ -285,6 +289,11 @@ class Engine:
             self._reservations.review(queue.first(), now)
         else:
             self.state.recheck_queue(queue)
+
+    def _preemption_due(self, name: str, at: int, now: int) -> None:
+        ticket = self.state.tickets[name]
+        self._preemption.review(ticket, now)
+        self.deadlines.await_preemption(ticket, now)
 
     def _claim_overdue(self, name: str, at: int, now: int) -> None:
         self._recorder.record(ev.Returned(name))

@@ -92,6 +92,7 @@ class Lease(Struct, omit_defaults=True, gc=False):
     ends_at: int = 0  # longest hold; 0 is none
     waited_ms: int = 0
     spent: Usage | None = None  # what was settled so far; of a run, what its calls used
+    gives_way_to: str = ""  # of a job: the request for which it is preempted (rule W5)
     stop_by: str = ""  # the user who requested that its agent is stopped (rule L6)
 
     @property
@@ -120,6 +121,9 @@ class Rule(Struct, frozen=True, omit_defaults=True):
     usage_gate: bool | None = None  # ask the provider before a waiting ticket is admitted
     explore: bool | None = None  # `adapt` may go above the cap
     unlimited: bool = False  # `cap rm`: no cap, whatever lower sources set
+    reserve: int | None = None  # slots that are kept for interactive work (rule W5)
+    reserve_share: int | None = None  # or a part of the limit, in hundredths of a percent
+    lendable: bool | None = None  # others may use them while no interactive request waits
 
 
 class BudgetRule(Struct, frozen=True, omit_defaults=True):

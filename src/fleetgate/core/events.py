@@ -19,6 +19,7 @@ from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.entities import BudgetRule, PlanRule, Reason, Rule, Spec, Ticket
 from fleetgate.core.plan_events import PlanObserved as PlanObserved
 from fleetgate.core.plan_events import PlanRunway as PlanRunway
+from fleetgate.core.plan_events import Preempted as Preempted
 from fleetgate.core.usage import Usage
 
 
@@ -182,6 +183,7 @@ class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
     total: Usage | None = None
     run: str = ""
     name: str = ""
+    gave_way: bool = False  # a job that was to give way: it returns to the queue (rule W5)
 
 
 class StopRequested(Struct, tag="stop_requested"):
@@ -274,6 +276,7 @@ class FileLoaded(Struct, tag="file_loaded", omit_defaults=True):
     budgets: tuple[BudgetRule, ...] = ()
     zone: Zone = UTC
     plans: tuple[PlanRule, ...] = ()
+    preempt_after_ms: int = 0
 
 
 class Observed(Struct, tag="observed", omit_defaults=True):
@@ -412,6 +415,7 @@ Event = (
     | HourClosed
     | Reclaimed
     | StopRequested
+    | Preempted
     | Cancelled
     | Expired
     | Dropped

@@ -5,7 +5,7 @@ A broken invariant is a bug in Fleetgate: the writer stops rather than go on wit
 
 from __future__ import annotations
 
-from fleetgate.core.entities import Ticket
+from fleetgate.core.entities import INTERACTIVE, Ticket
 from fleetgate.core.errors import InternalError
 from fleetgate.core.model_names import account_of
 from fleetgate.core.pools.resource import Resource
@@ -26,6 +26,9 @@ def check_invariants(state: State) -> None:
         cooling = sum(slots for _, slots in pool.cooldown.heap)
         _require(pool.cooldown.slots == cooling, f"{key}: counted {pool.cooldown.slots} cooling, are {cooling}")
         _require(pool.limit >= 1, f"{key}: limit {pool.limit}")
+        for_people = [each for each in state.active_queues.values() if each.spec.work_class == INTERACTIVE]
+        people = sum(each.waiting for each in for_people if pool in each.pools)
+        _require(pool.people == people, f"{key}: {pool.people} interactive requests counted, {people} wait")
         _require(pool.limiter.reduced >= 0, f"{key}: reduced to {pool.limiter.reduced}")
     _check_budgets(state)
     _check_line(state)

@@ -1,4 +1,4 @@
-"""The events about plan windows. `core/events.py` has all events; readers take them from there."""
+"""The events about plan windows, and about work that gives way. `core/events.py` has all events."""
 
 from msgspec import Struct
 
@@ -24,3 +24,10 @@ class PlanRunway(Struct, tag="plan_runway", omit_defaults=True):
     used: int
     resets_at: int
     dry_at: int = 0  # when it runs dry at this pace; 0: it does not
+
+
+class Preempted(Struct, tag="preempted"):
+    """A batch job gives way to an interactive request: it is stopped, and returns to the queue (rule W5)."""
+
+    id: str  # the job
+    ticket: str  # the request that it gives way to

@@ -134,6 +134,7 @@ class Job(Struct, omit_defaults=True):
     why: str = ""  # the result, in one sentence
     spent: Usage | None = None  # by all attempts, as far as that is known
     attempts_spent: tuple[AttemptUsage, ...] = ()  # by each of the last ones
+    gives_way: bool = False  # it is stopped for interactive work, and returns to the queue however it ends
     sealed: bool = False  # the command is in a file of its submitter (sealed_files.py); `spec` is only for display
 
     @property

@@ -16,6 +16,7 @@ UNNAMED_LIMIT_MS = 60_000  # a limit of a job that names no model: nothing is ba
 MOST_LOSSES = 20  # a job that takes its worker down each time is not tried for ever
 
 OK = "ok"
+GIVE_WAY = "give_way"
 CANCEL, HAND_BACK, BUDGET = "cancel", "hand_back", "budget"  # why we ended it, beside what runner/early_stop.py has
 
 
@@ -48,6 +49,8 @@ def verdict(job: Job, ended: AttemptEnd, chance: float) -> JobVerdict:
         return JobVerdict("cancel", f"cancelled by {ended.by or 'a user'} while it was running")
     if ended.ended_because == HAND_BACK:
         return JobVerdict("hand_back", "its worker was stopped")
+    if ended.ended_because == GIVE_WAY and ended.outcome != OK:
+        return gave_way()
     if (
         ended.ended_because == BUDGET and ended.outcome != OK
     ):  # it waits until the budget has room, and goes on with its session (rule V7)
@@ -62,6 +65,11 @@ def verdict(job: Job, ended: AttemptEnd, chance: float) -> JobVerdict:
     if ended.hopeless or job.failures >= job.spec.retries or not _retried(job.spec.retry_on, ended):
         return JobVerdict("fail", what)
     return JobVerdict("again", what, pause_ms(job.failures, chance))
+
+
+def gave_way() -> JobVerdict:
+    """What is to become of a job that was stopped for interactive work (rule W5)."""
+    return JobVerdict("give_way", "it gave way to interactive work")
 
 
 def lost(job: Job) -> JobVerdict:

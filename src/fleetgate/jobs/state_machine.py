@@ -37,6 +37,7 @@ EDGES = {
     "limit": Edge((RUNNING,), QUEUED, "a limit ended it; it returns to the queue and spends no retry"),
     "again": Edge((RUNNING,), QUEUED, "it failed and has retries left; it returns to the queue after a pause"),
     "hand_back": Edge((RUNNING,), QUEUED, "its worker was stopped; it returns to the queue and spends no retry"),
+    "give_way": Edge((RUNNING,), QUEUED, "it gave way to a person; it returns to the queue and spends no retry"),
     "requeue": Edge((RUNNING,), QUEUED, "its worker died, and --on-lost is retry"),
     "fail": Edge((RUNNING,), FAILED, "it failed, and no retry is left or would help"),
     "lose": Edge((RUNNING,), LOST, "its worker died, and --on-lost is fail"),

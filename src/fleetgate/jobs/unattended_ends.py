@@ -69,4 +69,6 @@ def _verdict(job: Job, end: LeftAs) -> JobVerdict:
         return JobVerdict("fail", f"its slot was taken back by {end.by or 'a user'}")
     if end.by:  # its worker died before it could stop it
         return JobVerdict("cancel", f"cancelled by {end.by} while it was running")
+    if end.gave_way or job.gives_way:
+        return retry_policy.gave_way()
     return retry_policy.lost(job)

@@ -120,7 +120,7 @@ def _shut(state: State, candidate: Candidate, spec: Spec, outer: list[Lease]) ->
     """A pool in which the enclosing runs leave no slot for this candidate, and one of those runs."""
     for pool, own in candidate.needs:
         inside = [lease for lease in outer if any(each is pool for each, _ in state.lease_candidates[lease.id].needs)]
-        limit = pool.limiter.limit_for(own)
+        limit = pool.limit_for(own)
         taken = sum(lease.ticket.spec.slots for lease in inside)
         if inside and limit < UNLIMITED and limit - taken < spec.slots:
             return pool.id, inside[0]

@@ -8,7 +8,7 @@ from fleetgate.config import value_types as v
 from fleetgate.config.errors import BadValue
 from fleetgate.config.schema.shapes import Key, Scalar, Short, Table
 from fleetgate.config.settings import HostAuto
-from fleetgate.config.units import format_duration, format_size, parse_duration_ms, parse_size
+from fleetgate.config.units import format_duration, format_size, parse_duration_ms
 from fleetgate.core.model_names import KINDS, shown
 from fleetgate.core.pools.effective_caps import BUILT_IN, COOLDOWN_MS, MAX_HOLD_MS, ON_429
 
@@ -48,6 +48,15 @@ _HOST_CAP = Key(
 )
 
 
+_RESERVE = Key(
+    "reserve",
+    Scalar("number of slots, or percentage", v.read_reserve),
+    "How many slots are kept for interactive work: others leave them free.",
+    "1",
+    "0",
+)
+
+
 def _common(*kinds: str, family: bool = False) -> tuple[Key, ...]:
     """The options of every cap, with the defaults of the kinds that it is for."""
     return (
@@ -67,6 +76,14 @@ def _common(*kinds: str, family: bool = False) -> tuple[Key, ...]:
             '"2h"',
             _by_kind({kind: format_duration(MAX_HOLD_MS[kind]) if MAX_HOLD_MS[kind] else "no limit" for kind in kinds}),
             tried=("timeout", "ttl"),
+        ),
+        *(() if kinds == ("agents",) else (_RESERVE,)),
+        Key(
+            "lendable",
+            Scalar("true or false", v.read_flag),
+            "Whether other work may use the slots of `reserve` while no interactive request waits.",
+            "true",
+            "false",
         ),
         Key(
             "name",
@@ -106,10 +123,11 @@ _FOR_MODELS = (
 _FOR_HOST = (
     Key(
         "reserve",
-        Scalar("size", parse_size),
-        'With `cap = "auto"`: the memory that is left free for other programs.',
+        Scalar("number of slots, percentage, or size", v.read_host_reserve),
+        "How many slots are kept for interactive work. A size is something else: with an automatic cap, the memory "
+        "that is left free for other programs.",
         '"6GiB"',
-        format_size(HostAuto().reserve_bytes),
+        f"0 slots; {format_size(HostAuto().reserve_bytes)}",
     ),
     Key(
         "per_agent",

@@ -43,7 +43,7 @@ host = { cap = "auto", reserve = "6GiB", per_agent = "512MiB", max = 12 }
 # Per project.
 project = 6
 # Names with / * or @ are written in quotes. Without an account it is a cap for each account.
-"anthropic/claude-opus-*" = 4
+"anthropic/claude-opus-*" = { cap = 4, reserve = 1, lendable = true }
 "anthropic@work/claude-opus-*" = { cap = 8, name = "work_opus", max_hold = "4h" }
 
 # Model calls in flight at once.
@@ -102,6 +102,10 @@ key_env = "WORK_ANTHROPIC_KEY"
 # What the proxy tries instead of a model that is rate-limited or overloaded.
 [fallback]
 "anthropic/claude-opus-4-6" = ["anthropic/claude-sonnet-4-6"]
+
+# Batch jobs give way to people who wait for a slot.
+[preempt]
+after = "30s"
 
 # Whose work gives way to whose, where a request does not say it itself.
 [classes]

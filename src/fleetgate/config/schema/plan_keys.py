@@ -1,4 +1,4 @@
-"""The keys of a plan in `[plans]`. Defaults are taken from the engine."""
+"""The keys of a plan in `[plans]`, and of `[preempt]`. Defaults are taken from the engine."""
 
 from __future__ import annotations
 
@@ -39,6 +39,24 @@ PLAN = Table(
             "How long before the reset the rest of a window is free for all.",
             '"30m"',
             format_duration(PlanRule("").drain_ms),
+        ),
+    ),
+)
+
+PREEMPT_AFTER_MS = 30_000
+PREEMPT_DOC = (
+    "Batch jobs give way to interactive requests: a job is stopped and returns to the queue, with its session and "
+    "without losing a retry. Plain runs never give way."
+)
+PREEMPT = Table(
+    "preemption",
+    (
+        Key(
+            "after",
+            Scalar("duration", v.read_some_duration_ms),
+            "How long an interactive request waits for a slot before a batch job gives way to it.",
+            '"30s"',
+            format_duration(PREEMPT_AFTER_MS),
         ),
     ),
 )

@@ -31,5 +31,7 @@ def check_rule(rule: Rule) -> None:
         raise BadRequest(f"on_429 {shown(rule.on_429)}: valid are {', '.join(POLICIES)}")
     if rule.on_429 == "adapt" and rule.kind != "requests":
         raise BadRequest(f"on_429 adapt for {rule.kind}: {ADAPT_IS_FOR}")
+    if (rule.reserve is not None and rule.reserve < 0) or not 0 <= (rule.reserve_share or 0) <= 10_000:
+        raise BadRequest(f"reserve for {rule.selector}: valid is 0 or more slots, or 0 to 100 percent")
     if rule.max_hold_ms is not None and rule.max_hold_ms < 0:
         raise BadRequest(f"max_hold {rule.max_hold_ms} ms: valid is 0 (none) or more")

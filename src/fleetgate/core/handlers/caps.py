@@ -67,6 +67,7 @@ class CapHandler:
                 command.budgets,
                 command.zone,
                 command.plans,
+                command.preempt_after_ms,
             )
         )
 

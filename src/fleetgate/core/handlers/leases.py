@@ -175,6 +175,7 @@ class LeaseHandler:
                 lease.spent,
                 ticket.run,
                 ticket.name,
+                bool(lease.gives_way_to),
             )
         )
 

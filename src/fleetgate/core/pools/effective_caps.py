@@ -14,13 +14,14 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.entities import INTERACTIVE, Rule, Spec
 from fleetgate.core.errors import BadName
 from fleetgate.core.model_names import Model, Selector, account_of, glob, parse_model, parse_selector, pool_id
 
 T = TypeVar("T")
 
 UNLIMITED: Final = 1 << 60
+HELD_BACK: Final = -1  # the limit of a request that must leave the pool's reserve to others (rule W5)
 
 BUILT_IN = (Rule("agents", "host", cap=3), Rule("agents", "*/claude-opus-*", cap=4))
 _BUILT_IN = {(rule.kind, rule.selector): rule for rule in BUILT_IN}
@@ -45,6 +46,20 @@ class Cap(Struct, frozen=True):
     explore: bool  # `adapt` may go above the cap
     cooldown_by_hand: bool
     source: str  # of the cap: "built-in", "file", "run time" or "" when there is none
+    reserve: int = 0
+    reserve_share: int = 0
+    lendable: bool = False
+
+    @property
+    def has_reserve(self) -> bool:
+        """Whether slots are kept for interactive work (rule W5)."""
+        return bool(self.reserve or self.reserve_share)
+
+    def held_back(self, limit: int) -> int:
+        """How many slots of a limit are kept for interactive work; one is always left to the others."""
+        if limit >= UNLIMITED:
+            return 0
+        return min(self.reserve or -(-limit * self.reserve_share // 10_000), limit - 1)
 
     @property
     def capped(self) -> bool:
@@ -79,7 +94,8 @@ class Need(Struct, frozen=True):
     @property
     def most(self) -> int:
         """The maximum of slots that the request could ever have here, as configured."""
-        return self.limit or (UNLIMITED if self.cap.cap is None else self.cap.cap)
+        cap = UNLIMITED if self.cap.cap is None else self.cap.cap
+        return cap - self.cap.held_back(cap) if self.limit == HELD_BACK else self.limit or cap
 
 
 class Rules:
@@ -118,6 +134,9 @@ class Rules:
             explore=_first([each.explore for each, _ in said], False),
             cooldown_by_hand=any(each.cooldown_ms is not None for each, _ in said),
             source=source,
+            reserve=_first([each.reserve for each, _ in said], 0),
+            reserve_share=_first([each.reserve_share for each, _ in said], 0),
+            lendable=_first([each.lendable for each, _ in said], False),
         )
 
     def counts(self, kind: str, selector: str) -> bool:
@@ -156,7 +175,8 @@ class Rules:
                     return families[selector.family]
                 # Where its environment caps the same scope, the request is counted by a built-in cap and not held.
                 replaced = built_in and any(c.selector.scope == selector.scope and c.selector.text in own for c in caps)
-                return UNLIMITED if replaced else 0
+                gives_way = spec.work_class != INTERACTIVE and any(each.has_reserve for each in made_by)
+                return UNLIMITED if replaced else HELD_BACK if gives_way else 0
             if cap.unlimited:
                 break
         return UNLIMITED if self._counted(made_by) else None

@@ -52,7 +52,7 @@ from typing import TYPE_CHECKING, Final
 
 from fleetgate.core.limits import NEVER, Policy
 from fleetgate.core.pools.cooldown import Cooldown
-from fleetgate.core.pools.effective_caps import UNLIMITED, Need
+from fleetgate.core.pools.effective_caps import HELD_BACK, UNLIMITED, Need
 from fleetgate.core.pools.hold_times import HoldTimes
 from fleetgate.core.pools.limiter import Limiter
 from fleetgate.core.pools.parking import ParkingLot
@@ -97,6 +97,7 @@ class Pool(Resource):
         "limiter",
         "pause_cause",
         "paused_until",
+        "people",
         "project",
         "reservation",
         "usage_gate",
@@ -112,6 +113,7 @@ class Pool(Resource):
         self.cap = need.cap
         self.used = 0  # slots of leases
         self.foreign = 0  # slots of agents started outside Fleetgate
+        self.people = 0  # interactive requests that wait here
         self.paused_until = 0
         self.pause_cause = ""
         self.incident_seq = 0  # the number of the event that last paused it for a rate limit
@@ -145,6 +147,13 @@ class Pool(Resource):
     def limit(self) -> int:
         """The limit in force; UNLIMITED: none."""
         return self.limiter.limit
+
+    def limit_for(self, own_limit: int) -> int:
+        """The limit in force for a request: its own, or the pool's, without what it must leave to others."""
+        if own_limit != HELD_BACK:
+            return self.limiter.limit_for(own_limit)
+        limit, cap = self.limiter.limit, self.cap
+        return limit if cap.lendable and not self.people else limit - cap.held_back(limit)
 
     @property
     def configured_cap(self) -> int | None:
@@ -184,7 +193,7 @@ class Pool(Resource):
             return cooling[0][0] if cooling else NEVER
         limit, adaptive = limiter.limit, limiter.adaptive
         if own_limit:
-            limit = limiter.limit_for(own_limit)
+            limit = self.limit_for(own_limit)
         if adaptive is None or (own_limit and limit >= UNLIMITED):
             moment = 0 if level <= limit else NEVER
         elif self.usage_gate.answered_at == now and (count := self.provider_count(now)) is not None:
@@ -195,7 +204,7 @@ class Pool(Resource):
             kept = self.reservation
             if kept is None or kept.queue is queue or own_limit >= UNLIMITED:
                 return 0
-            if level + kept.slots <= limiter.limit_for(kept.own_limit):
+            if level + kept.slots <= self.limit_for(kept.own_limit):
                 return 0
             moment = NEVER
         return cooling[0][0] if cooling and cooling[0][0] < moment else moment
@@ -215,19 +224,20 @@ class Pool(Resource):
 
         A request whose environment allows it less than others waits for a quiet moment; nothing is held back for it.
         """
-        limit = self.limiter.limit_for(own_limit)
-        return now >= self.paused_until and limit >= self.limit and limit - self.foreign >= slots
+        limit = self.limit_for(own_limit)
+        lower = limit < self.limit and own_limit != HELD_BACK
+        return now >= self.paused_until and not lower and limit - self.foreign >= slots
 
     def changes_at(self, now: int) -> int:
         if now < self.paused_until:
             return self.paused_until
         taken, cooling = self.occupied(now), self.cooldown.heap
-        limiter, adaptive = self.limiter, self.limiter.adaptive
+        adaptive = self.limiter.adaptive
         first = cooling[0][0] if cooling else NEVER
         if adaptive is not None:
             for (slots, own_limit), lot in self.parking.lots.items():
                 if lot.projects:
-                    limit = limiter.limit_for(own_limit)
+                    limit = self.limit_for(own_limit)
                     moment = adaptive.admits_at(taken + slots, limit, now, self.used, self.cooldown.slots)
                     if now < moment < first:
                         first = moment

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fleetgate.core import events as ev
 from fleetgate.core.budgets.rules import rule_key
-from fleetgate.core.entities import Rule, Spec, Ticket
+from fleetgate.core.entities import INTERACTIVE, Rule, Spec, Ticket
 from fleetgate.core.model_names import Selector, glob, parse_model, parse_selector
 from fleetgate.core.pools.effective_caps import makes
 from fleetgate.core.pools.pool import Pool
@@ -58,6 +58,7 @@ class CapEvents:
         state.rules.file = {(rule.kind, rule.selector): rule for rule in event.rules}
         state.budget_rules.file = {rule_key(rule): rule for rule in event.budgets}
         state.zone = event.zone
+        state.preempt_after_ms = event.preempt_after_ms
         state.plans.rules.file = {rule.account: rule for rule in event.plans}
         state.plans.configure(at)
         state.budget_events.rules_changed(at)
@@ -199,6 +200,8 @@ class CapEvents:
         for pool in [*queue.pools, *queue.budgets] if queue.waiting else ():
             waited.add((pool.key, queue.project))
             pool.shares.projects[queue.project].waiting -= queue.waiting
+            if isinstance(pool, Pool) and queue.spec.work_class == INTERACTIVE:
+                pool.people -= queue.waiting
 
     def _count_in(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
         """Count the tickets of a queue in its pools; a project that `waited` there keeps its share."""
@@ -206,6 +209,8 @@ class CapEvents:
             known = (pool.key, queue.project) in waited
             share = pool.shares.of(queue.project) if known else pool.shares.settled(queue.project)
             share.waiting += queue.waiting
+            if isinstance(pool, Pool) and queue.spec.work_class == INTERACTIVE:
+                pool.people += queue.waiting
 
     def _count_askers(self, pools: list[Pool]) -> None:
         """Count the tickets at these pools whose process can ask for the usage of the pool's account."""

@@ -49,6 +49,9 @@ class LeaseEvents:
         if event.child:
             lease.child = event.child
 
+    def preempted(self, event: ev.Preempted, at: int) -> None:
+        self._state.leases[event.id].gives_way_to = event.ticket
+
     def stop_requested(self, event: ev.StopRequested, at: int) -> None:
         self._state.leases[event.id].stop_by = event.by
 

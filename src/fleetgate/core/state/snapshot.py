@@ -67,6 +67,7 @@ def export_state(state: State, now: int) -> Snapshot:
         run_usages={key: list(runs) for key, runs in state.estimates.runs.items()},
         usage_hour=state.usage.hour,
         usage_rows=state.usage.rows(),
+        preempt_after_ms=state.preempt_after_ms,
         file_plans=[rule for _, rule in sorted(state.plans.rules.file.items())],
         plan_windows=[_plan_record(window) for _, window in sorted(state.plans.windows.items())],
     )
@@ -145,6 +146,7 @@ def _restore_budgets(state: State, snapshot: Snapshot) -> None:
 
 
 def _restore_plans(state: State, snapshot: Snapshot) -> None:
+    state.preempt_after_ms = snapshot.preempt_after_ms
     state.plans.rules.file = {rule.account: rule for rule in snapshot.file_plans}
     for record in snapshot.plan_windows:
         window = state.plans.add(record.account, record.window, record.family)

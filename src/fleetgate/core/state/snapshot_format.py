@@ -177,5 +177,6 @@ class Snapshot(Struct, omit_defaults=True):
     run_usages: dict[str, list[Usage]] = field(default_factory=dict)
     usage_hour: int = 0
     usage_rows: list[UsageRow] = field(default_factory=list)
+    preempt_after_ms: int = 0
     file_plans: list[PlanRule] = field(default_factory=list)
     plan_windows: list[PlanRecord] = field(default_factory=list)

@@ -20,7 +20,7 @@ from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.budgets.estimates import Estimates
 from fleetgate.core.budgets.rules import BudgetNeed, BudgetRules
 from fleetgate.core.budgets.usage_sums import UsageSums
-from fleetgate.core.entities import Lease, Spec, Ticket
+from fleetgate.core.entities import INTERACTIVE, Lease, Spec, Ticket
 from fleetgate.core.model_names import Model, account_of, parse_model
 from fleetgate.core.plans.plans import Plans
 from fleetgate.core.plans.window import PlanWindow
@@ -90,6 +90,7 @@ class State:
         self.zone: Zone = UTC  # in which days, weeks and months begin
         self.budgets: dict[str, Budget] = {}
         self.touched_budgets: dict[str, Budget] = {}  # windows of which something was used since the engine looked
+        self.preempt_after_ms = 0  # how long an interactive request waits before a job gives way; 0: none does
         self.plans = Plans()
         self.touched_plans: dict[str, PlanWindow] = {}  # windows that were seen since the engine looked
         self.estimates = Estimates()
@@ -121,6 +122,7 @@ class State:
             ev.HourClosed: budgets.hour_closed,
             ev.Reclaimed: leases.lease_ended,
             ev.StopRequested: leases.stop_requested,
+            ev.Preempted: leases.preempted,
             ev.Cancelled: self._ticket_gone,
             ev.Expired: self._ticket_gone,
             ev.Dropped: self._ticket_gone,
@@ -179,7 +181,6 @@ class State:
         return queue
 
     def _drop_empty_queues(self) -> None:
-        """Drop empty queues."""
         self.queues = {spec: queue for spec, queue in self.queues.items() if queue.members}
         self._queues_after_drop = len(self.queues)
         self.by_account = {}
@@ -336,8 +337,10 @@ class State:
         """A ticket takes its place among those that ask for slots."""
         queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
         project, asks = queue.project, ticket.asks
+        people = queue.spec.work_class == INTERACTIVE
         for pool in queue.pools:
             pool.shares.settled(project).waiting += 1
+            pool.people += people
             if asks and pool.account in asks:
                 pool.usage_gate.joined(self.at)
         for budget in queue.budgets:
@@ -356,8 +359,12 @@ class State:
         if not queue.waiting:
             del self.active_queues[queue.spec]
         project, asks = queue.project, ticket.asks
+        people = queue.spec.work_class == INTERACTIVE
         for pool in queue.pools:
             pool.shares.projects[project].waiting -= 1
+            pool.people -= people
+            if people and pool.cap.lendable:  # others may use what is kept for people (rule W5)
+                self.recheck_pool(pool)
             if asks and pool.account in asks:
                 pool.usage_gate.left()
                 if pool.cap.usage_gate and not pool.usage_gate.askers:
@@ -466,7 +473,6 @@ class State:
 
 
 def _hold_key(spec: Spec) -> str:
-    """The key of a project in `State.holds`."""
     return f"{spec.kind} {spec.project}"
 
 

@@ -8,7 +8,7 @@ from fleetgate.core.limits import NEVER
 from fleetgate.core.plans.reading import FULL
 from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
-from fleetgate.core.pools.effective_caps import UNLIMITED
+from fleetgate.core.pools.effective_caps import HELD_BACK, UNLIMITED
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.state.state import State
@@ -77,7 +77,7 @@ def reason_for(state: State, queue: Queue, now: int, newcomer: Ticket | None = N
             "behind", f"{ahead} ahead in the queue" if ahead else "others are ahead in the queue", model=model
         )
     pool, own_limit = blocking[0]
-    limit = pool.limiter.limit_for(own_limit) if own_limit else pool.limit
+    limit = pool.limit_for(own_limit)
     code, text, known_until = _of_pool(pool, own_limit, limit, slots, until, now)
     pools = [pool.id] if len(blocking) == 1 else [each.id for each, _ in blocking]
     shown = None if limit >= UNLIMITED else limit
@@ -206,7 +206,7 @@ def opens_at(state: State, queue: Queue, now: int, *, run: bool = False) -> int:
 
 def limit_of(pool: Pool, own_limit: int) -> int | None:
     """The limit in force for a request; None: unlimited."""
-    limit = pool.limiter.limit_for(own_limit)
+    limit = pool.limit_for(own_limit)
     return None if limit >= UNLIMITED else limit
 
 
@@ -229,12 +229,15 @@ def _of_pool(pool: Pool, own_limit: int, limit: int, slots: int, until: int, now
 
 
 def _full(pool: Pool, in_use: int, limit: int, own_limit: int) -> str:
+    if own_limit == HELD_BACK and in_use < pool.limit:
+        kept = pool.cap.held_back(pool.limit)
+        return f"{in_use} of {pool.limit} slots of {pool.id} are taken, and {kept} are kept for interactive work"
     by = f" ({pool.foreign} by agents started outside Fleetgate)" if pool.foreign else ""
     if in_use > limit:  # the limit was lowered below what is in use
         text = f"{pool.id}: {in_use} in use{by}, the limit is {limit}"
     else:
         text = f"{in_use} of {limit} slots of {pool.id} are taken{by}"
-    if pool.cap.source == "built-in" and not own_limit:
+    if pool.cap.source == "built-in" and own_limit <= 0:
         text += f"; this cap is built in: raise it with `fleetgate cap set '{pool.cap.selector.text}' N`"
     return text
 

@@ -220,4 +220,5 @@ def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:
         settings.budgets,
         zone_of(settings.time_zone),
         settings.plans,
+        settings.preempt_after_ms,
     )

@@ -31,7 +31,7 @@ from fleetgate.jobs import job_record, state_machine
 from fleetgate.jobs.job_owner import Owners
 from fleetgate.jobs.job_record import Job, JobSpec
 from fleetgate.jobs.output_files import OutputWriter
-from fleetgate.jobs.retry_policy import BUDGET, CANCEL, HAND_BACK, AttemptEnd, verdict
+from fleetgate.jobs.retry_policy import BUDGET, CANCEL, GIVE_WAY, HAND_BACK, AttemptEnd, verdict
 from fleetgate.jobs.sealed_files import OwnerUnproven, unseal
 from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError
 from fleetgate.runner.agent_run import SILENCE_S, AgentRun
@@ -122,19 +122,32 @@ class Attempt:
             self.wish(HAND_BACK)  # nothing is written then: see `settle`
         elif lease.stop_by:
             self.wish(CANCEL, lease.stop_by)
+        elif lease.gives_way_to:
+            self._give_way()
         elif self._watch is not None and (budget := budgets_stopping(self._gate.state, self.id, self._gate.now())):
             self._watch.stop = StopRequest(budget=budget)
             self.wish(BUDGET)
 
-    def _say_again(self) -> None:
-        """Claim the lease again with the row: the log was reloaded, and may have lost both."""
+    def _give_way(self) -> None:
+        """End it for interactive work: the job's row says first, on disk, that it returns to the queue (rule W5)."""
+        if not self._job.gives_way:
+            self._job.gives_way = True
+            try:
+                self._say_again(durable=True)
+            except (FleetgateError, OSError):
+                self._job.gives_way = False
+                return  # it is tried again in a moment
+        self.wish(GIVE_WAY)
+
+    def _say_again(self, *, durable: bool = False) -> None:
+        """Claim the lease again with the row: the log was reloaded, and may have lost both; or the row has changed."""
 
         def rows(decided: list[Decided]) -> list[SideWrite]:
             if decided[0].error is not None:
                 return []  # it is no longer ours
             return [SideWrite(JOB_ENDS, self.id, None), job_record.write(self.id, self._job)]
 
-        self._gate.decide([cmd.Claim(self.id, self._lease.child, self._gate.me)], side=rows)
+        self._gate.decide([cmd.Claim(self.id, self._lease.child, self._gate.me)], durable=durable, side=rows)
         self._reloads = self._gate.replica.reloads
 
     def run(self, fd: int | None, on_readable: Callable[[], str | None]) -> None:
@@ -256,6 +269,7 @@ class Attempt:
         job.model = self._lease.model
         job.exit_code = job.signal = None
         job.outcome = job.why = ""
+        job.gives_way = False
 
         def rows(decided: list[Decided]) -> list[SideWrite]:
             if decided[0].error is not None:

@@ -122,4 +122,8 @@ def _clock(at: int, moments: LogTimes) -> str:
 
 
 # Events as the history says them, which has no clock.
-PLAN_SENTENCES: dict[type, Callable[[Any], str]] = {ev.PlanObserved: _observed, ev.PlanRunway: _runway}
+PLAN_SENTENCES: dict[type, Callable[[Any], str]] = {
+    ev.PlanObserved: _observed,
+    ev.PlanRunway: _runway,
+    ev.Preempted: lambda event: f"job {event.id} gives way to {event.ticket}, and returns to the queue",
+}

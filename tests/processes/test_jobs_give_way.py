@@ -1,0 +1,75 @@
+"""Batch jobs that give way to interactive work (rule W5): real processes, real kill -9."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from fleetgate.core import events as ev
+from tests.processes.fleet import Fleet, Run, children_of, kill_if_there
+from tests.processes.job_fleet import Jobs
+
+pytestmark = pytest.mark.processes
+
+CONFIG = '[agents]\nhost = 1\n[preempt]\nafter = "1s"\n'
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    with Fleet(CONFIG) as fleet:
+        fleet.slots = 1  # a sleeper notes it when another one is alive
+        yield Jobs(fleet)
+
+
+def person(jobs: Jobs) -> Run:
+    return jobs.fleet.waiting("--class", "interactive", "--", *jobs.fleet.sleeper("person", 0.3))
+
+
+def was_told(jobs: Jobs, job: str) -> bool:
+    lease = jobs.fleet.state.leases.get(job)
+    return lease is None or bool(lease.gives_way_to)
+
+
+def check_ran_again(jobs: Jobs, job: str) -> None:
+    """The job ran once more, after the person, never at the same time, and lost no retry."""
+    fleet = jobs.fleet
+    view = jobs.until(job, "running", within_s=60)
+    assert (view.job.attempt, view.job.failures, view.job.losses, view.job.gives_way) == (2, 0, 0, False)
+    fleet.until(lambda: len(fleet.notes("start")) == 3, what="its second start")
+    assert [name for name, _, _ in fleet.notes("start")] == ["job", "person", "job"]
+    assert fleet.notes("over") == []
+    assert len(fleet.events_of(ev.Preempted)) == 1
+
+
+def test_w5_a_job_gives_way_and_runs_again_without_losing_a_retry(jobs: Jobs):
+    job = jobs.quickly(*jobs.fleet.sleeper("job", 60), on_lost="fail")
+    jobs.worker(1)
+    jobs.fleet.until(lambda: jobs.fleet.has_started("job"))
+    run = person(jobs)
+    assert run.wait(60) == 0, run
+    check_ran_again(jobs, job)
+
+
+@pytest.mark.parametrize("when", ["told", "noted"])
+def test_w5_killed_while_its_job_gives_way_a_worker_loses_nothing(jobs: Jobs, when: str):
+    """`on_lost` would fail a job whose worker died; one that gives way returns to the queue all the same."""
+    fleet = jobs.fleet
+    job = jobs.quickly(*fleet.sleeper("job", 60), on_lost="fail")
+    worker = jobs.worker(1)
+    jobs.until(job, "running")
+    fleet.until(lambda: fleet.has_started("job"))
+    holder, child = jobs.process_of(job), jobs.child_of(job)
+    if when == "told":  # it never learns of it
+        os.kill(holder, signal.SIGSTOP)
+    run = person(jobs)
+    fleet.until(lambda: was_told(jobs, job), 60)
+    if when == "noted":
+        fleet.until(lambda: jobs.view(job).job.gives_way or job not in fleet.state.leases, 60)
+    for pid in (worker.pid, *children_of(worker.pid), holder, child):
+        kill_if_there(pid)
+    jobs.worker(1)
+    assert run.wait(60) == 0, run
+    check_ran_again(jobs, job)
