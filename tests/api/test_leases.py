@@ -231,11 +231,12 @@ def test_the_lease_of_a_process_that_still_runs_is_taken_back_by_force_only(fres
 
 
 def test_l6_an_agent_is_stopped_over_http_and_a_client_cannot_be(fresh: Served):
-    client = fresh.lease(client="worker 7").json["lease"]
+    client = fresh.lease(client="worker 7", name="nightly").json["lease"]
     refused = fresh.request("POST", f"/v1/leases/{client}/stop")
     assert (refused.status, refused.json["reason"]) == (409, "conflict")
     (listed,) = fresh.get("/v1/leases").json["leases"]
     assert (listed["can_stop"], listed["cannot_stop"]) == (False, refused.json["error"])
+    assert listed["name"] == "nightly"
     with fresh.spawn("run", "--name", "review", "-m", "umans/coder", "--", "sleep", "300") as run:
         found = fresh.wait_until(lambda: _agent(fresh), "the agent runs")
         assert (found["name"], found["can_stop"], found["stop_by"], found["job"]) == ("review", True, None, False)

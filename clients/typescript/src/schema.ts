@@ -864,6 +864,8 @@ export interface components {
             kind?: "agents" | "requests";
             /** @default [] */
             models?: string[];
+            /** @default  */
+            name?: string;
             /** @default 0 */
             priority?: number;
             /** @default  */

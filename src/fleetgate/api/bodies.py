@@ -67,6 +67,7 @@ class AcquireBody(JsonBody):
     any: bool = False
     key: Annotated[str, Meta(max_length=200)] = ""
     role: Annotated[str, Meta(max_length=100)] = ""
+    name: Annotated[str, Meta(max_length=100)] = ""
     since: Annotated[str, Meta(max_length=40)] | float | None = None
     command: Annotated[str, Meta(max_length=200)] = ""
     client: Annotated[str, Meta(max_length=100)] = ""

@@ -33,6 +33,7 @@ def read_acquire(gate: ServiceGate, body: AcquireBody, client: str) -> cmd.Acqui
         command=_plain(shown_text(body.command)),
         key=_plain(body.key),
         role=_plain(body.role),
+        name=_plain(shown_text(body.name)).strip(),
         client=_plain(body.client) or client,
         renew_ms=int(body.renew_within_s * 1000),
     )
