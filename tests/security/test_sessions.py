@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import time
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from fleetgate.api.security import session_routes
 from fleetgate.api.security.link_files import NoLinkFile, remove_old_link_files, write_link_file
+from fleetgate.api.security.one_time_marks import MarkFiles, Marks, MarksInMemory
 from fleetgate.api.security.sessions import CODE_S, SESSION_S, Sessions
 from fleetgate.api.security.tokens import Tokens
 from tests.api.served import Answer, Served
@@ -118,17 +120,17 @@ def test_a_code_signs_in_once_and_only_over_post(served: Served):
 
 
 def test_sessions_and_codes_end(monkeypatch: pytest.MonkeyPatch):
-    sessions = Sessions(TOKEN)
+    sessions = Sessions(TOKEN, MarksInMemory())
     session, code = sessions.begin(), sessions.new_code()
     cookies, secret = f"{sessions.cookie}={session.cookie}".encode(), session.secret.encode()
     assert sessions.is_open(cookies, secret)
-    assert Sessions(TOKEN).is_open(cookies, secret)  # after a restart
-    other = Sessions(TOKEN + b"2")
+    assert Sessions(TOKEN, MarksInMemory()).is_open(cookies, secret)  # after a restart
+    other = Sessions(TOKEN + b"2", MarksInMemory())
     assert other.cookie != sessions.cookie  # two services on one machine do not sign each other out
     assert not other.is_open(cookies.replace(sessions.cookie.encode(), other.cookie.encode()), secret)
     now, later = time(), monotonic()
     monkeypatch.setattr("fleetgate.api.security.sessions.time", lambda: now + SESSION_S + 2)
-    monkeypatch.setattr("fleetgate.api.security.sessions.monotonic", lambda: later + CODE_S + 1)
+    monkeypatch.setattr("fleetgate.api.security.one_time_marks.monotonic", lambda: later + CODE_S + 1)
     assert not sessions.is_open(cookies, secret)
     assert not sessions.redeem(code)
     for junk in (b"", b"=", b"a.b", b";;;", cookies[:-1], cookies + b"\xff"):
@@ -225,7 +227,9 @@ def test_the_service_removes_the_file_of_a_code_that_was_never_used(tmp_path: Pa
     monkeypatch.setattr(session_routes, "_MARGIN_S", 0.0)
     old = Path(write_link_file(str(tmp_path), "http://127.0.0.1/#code=a", "a"))
     os.utime(old, (1, 1))
-    service = SimpleNamespace(url="http://127.0.0.1", access=SimpleNamespace(tokens=Tokens(TOKEN.decode())))
+    service = SimpleNamespace(
+        url="http://127.0.0.1", access=SimpleNamespace(tokens=Tokens(TOKEN.decode(), MarksInMemory()))
+    )
 
     async def make_link() -> None:
         await session_routes.login_link.handler(service)
@@ -259,3 +263,24 @@ def test_a_code_is_worth_nothing_to_another_user_of_the_machine_unless_it_is_sha
         assert stranger.ask("GET", "/").status == 200  # the page, without its data
     finally:
         stranger.end()
+
+
+@pytest.mark.parametrize("kind", ["memory", "files"])
+def test_a_mark_counts_once_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    marks: Marks = MarksInMemory() if kind == "memory" else MarkFiles(str(tmp_path))
+    same: Marks = marks if kind == "memory" else MarkFiles(str(tmp_path))  # as another process has it
+    marks.put("code abc", "shared", 60)
+    marks.put("ended x", "", 60)
+    assert same.get("code abc") == "shared"
+    assert same.get("ended x") == ""
+    assert same.take("code abc") == "shared"
+    assert marks.take("code abc") is None
+    marks.put("code def", "", 60)
+    now = time.monotonic()
+    monkeypatch.setattr("fleetgate.api.security.one_time_marks.monotonic", lambda: now + 61)
+    assert same.get("code def") is None
+    assert marks.take("code def") is None
+    marks.put("code ghi", "", 60)
+    assert same.take("code ghi") == ""
+    assert not any(b"abc" in each.read_bytes() or "abc" in each.name for each in tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 0, "old ones are removed"

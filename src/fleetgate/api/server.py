@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import os
 import signal
@@ -11,27 +10,27 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable
-from ipaddress import ip_address
 
 import uvloop
 from msgspec import Struct
 
 from fleetgate.api.app import build
 from fleetgate.api.http.dispatch import ProxyHandler
+from fleetgate.api.http.listen import BACKLOG, bind, is_loopback, tls_settings, url_of
 from fleetgate.api.jobs.threads import JobCalls
 from fleetgate.api.routes.dashboard_files import FILES
+from fleetgate.api.security.one_time_marks import MarkFiles, MarksInMemory
 from fleetgate.api.security.request_guard import Access
 from fleetgate.api.security.tokens import Tokens, find_token, make_token, token_path
 from fleetgate.api.service import Service
 from fleetgate.config.environment import Environment
-from fleetgate.config.errors import ConfigError, ConfigProblem
 from fleetgate.config.file import Loaded
-from fleetgate.config.paths import config_path, state_folder, store_url
+from fleetgate.config.paths import state_folder, store_url
 from fleetgate.config.settings import Settings
-from fleetgate.core.errors import BadRequest, FleetgateError
+from fleetgate.core.errors import BadRequest
 from fleetgate.front import limits
 from fleetgate.front.lifespan import Lifespan
-from fleetgate.front.server import FrontServer, tls_context
+from fleetgate.front.server import FrontServer
 from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node.node import Node
@@ -47,14 +46,8 @@ from fleetgate.log.store_url import local_folder
 MakeProxy = Callable[[ServiceGate, Access, str], ProxyHandler]  # with the folder of the service's files
 
 GRACEFUL_S = 5
-_BACKLOG = 2048
+READY = b"ready\n"  # what one of several processes writes to its stdout
 _GARBAGE = (5_000, 20, 50)  # new objects before a look through the young; and how many of these before the older ones
-
-
-class CannotListen(FleetgateError):
-    """The address cannot be had."""
-
-    exit_code = 69  # EX_UNAVAILABLE
 
 
 class Options(Struct, kw_only=True):
@@ -66,6 +59,8 @@ class Options(Struct, kw_only=True):
     proxy: MakeProxy
     jobs: JobCalls
     on_ready: Callable[[], None] | None  # called once everything is open
+    # One of several processes behind one port (api/processes.py): the folder that they share. "": the only one.
+    shared_folder: str = ""
     workers_trouble: Callable[[], str]  # why workers that should run beside the service do not; "" when all is well
     announce: Callable[[str], None] | None
     # When the gate is moved, it makes the environment name the new store, and the service starts again there, on the
@@ -78,11 +73,11 @@ def serve(options: Options, loaded: Loaded | None) -> int:
     environment = Environment.read()
     folder = state_folder()
     raise_open_files()
-    sock = _listen(options)
+    sock = bind(options.host, options.port, shared=bool(options.shared_folder))
     try:
-        loopback = _is_loopback(sock)
+        loopback = is_loopback(sock)
         access = _access(options, loaded, folder, loopback)
-        tls = _tls(loaded)
+        tls = tls_settings(loaded)
         while True:
             try:
                 return uvloop.run(_run(sock, tls, options, access, loaded, environment, folder))
@@ -108,7 +103,7 @@ async def _run(
     async with core, listening(node, url):
         proxy = options.proxy(gate, access, folder)
         service = Service(gate, access, loaded, environment, options.jobs, options.workers_trouble)
-        service.url = _url(sock, tls)
+        service.url = url_of(sock, tls)
         service.dashboard = FILES.find("index.html") is not None
         server = FrontServer(
             identify=lambda client, own: Peer(access.users, client, own),
@@ -125,15 +120,14 @@ async def _run(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopper.stop)
-        host, port = sock.getsockname()[:2]
-        write_address(folder, ServiceAddress(service.url, host, port, gate.me, service.started_at))
+        if not options.shared_folder:
+            announce(options, folder, sock, tls, gate.me, service.started_at)
         try:
-            (options.announce or _say)(
-                f"fleetgate serves at {service.url}" + ("" if access.loopback else " (every request needs the token)")
-            )
             if options.on_ready is not None:
                 options.on_ready()
-            await server.start(sock.dup(), _BACKLOG)  # which is closed at the end
+            await server.start(sock.dup(), BACKLOG)  # which is closed at the end
+            if options.shared_folder:
+                _report_ready(stopper.stop)
             await service.stopping.wait()
             await server.stop(GRACEFUL_S)
         finally:
@@ -144,6 +138,28 @@ async def _run(
     if stopper.moved is not None:
         raise stopper.moved
     return 0
+
+
+def announce(
+    options: Options, folder: str, sock: socket.socket, tls: ssl.SSLContext | None, process: str, started_at: str
+) -> None:
+    """Say where the service is, in words and in a file for other commands."""
+    (host, port), url = sock.getsockname()[:2], url_of(sock, tls)
+    write_address(folder, ServiceAddress(url, host, port, process, started_at))
+    needed = "" if is_loopback(sock) else " (every request needs the token)"
+    (options.announce or say)(f"fleetgate serves at {url}{needed}")
+
+
+def _report_ready(stop: Callable[[], None]) -> None:
+    """Tell the process that started this one; stop when it is gone."""
+    os.write(1, READY)
+    asyncio.get_running_loop().add_reader(0, _on_stdin, stop)
+
+
+def _on_stdin(stop: Callable[[], None]) -> None:
+    if not os.read(0, 100):
+        asyncio.get_running_loop().remove_reader(0)
+        stop()
 
 
 class _Stopper:
@@ -167,59 +183,6 @@ class _Stopper:
             self.stop()
 
 
-def _listen(options: Options) -> socket.socket:
-    """The socket, bound and listening, before anything else is done."""
-    if not 0 <= options.port <= 65_535:
-        raise BadRequest(f"--port {options.port}: valid is 0 (any that is free) to 65535")
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (OSError, UnicodeError) as error:
-        raise CannotListen(f"--host {options.host}: there is no such address here ({error})") from error
-    sock = socket.socket(family, kind, proto)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(_BACKLOG)
-        sock.setblocking(False)
-    except OSError as error:
-        sock.close()
-        if error.errno == errno.EADDRINUSE:
-            raise CannotListen(
-                f"port {options.port} at {options.host} is taken by another process: "
-                "name another with --port, or 0 for any that is free"
-            ) from error
-        raise CannotListen(f"cannot listen at {options.host}, port {options.port}: {error.strerror}") from error
-    return sock
-
-
-def _is_loopback(sock: socket.socket) -> bool:
-    return ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
-
-
-def _tls(loaded: Loaded | None) -> ssl.SSLContext | None:
-    """The certificate of the config, if it names one. ConfigError."""
-    given = (loaded.settings if loaded is not None else Settings()).serve
-    if not given.tls_cert and not given.tls_key:
-        return None
-    problem = "it needs both `tls_cert` and `tls_key`"
-    if given.tls_cert and given.tls_key:
-        try:
-            return tls_context(os.path.expanduser(given.tls_cert), os.path.expanduser(given.tls_key))
-        except OSError as error:  # ssl.SSLError is one
-            problem = f"{given.tls_cert} and {given.tls_key} cannot be used: {error.strerror or error}"
-    raise ConfigError(ConfigProblem(config_path(), problem, key="[serve]"))
-
-
-def _url(sock: socket.socket, tls: ssl.SSLContext | None) -> str:
-    host, port = sock.getsockname()[:2]
-    scheme = "http" if tls is None else "https"
-    if host in ("0.0.0.0", "::"):
-        host = process_identity.host_name()
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
 def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool) -> Access:
     token = make_token(folder) if options.new_token else find_token(folder)
     if token is None:
@@ -234,7 +197,7 @@ def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool
     if not loopback:
         names |= {process_identity.host_name().lower(), socket.gethostname().lower(), options.host.lower()}
     return Access(
-        Tokens(token),
+        Tokens(token, MarkFiles(options.shared_folder) if options.shared_folder else MarksInMemory()),
         loopback=loopback,
         names=frozenset(names),
         concurrency_token=settings.concurrency_token,
@@ -251,7 +214,7 @@ def _settle_down() -> None:
     gc.enable()
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     if sys.stderr is not None and os.environ.get("FLEETGATE_QUIET") != "1":
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

@@ -7,6 +7,7 @@ writing are ignored.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 from time import time
 
@@ -97,11 +98,10 @@ class AccessLog:
         try:
             fd = make_file(self._path, exclusive=False, like=self._folder)
             try:
-                if os.fstat(fd).st_size > _MOST_BYTES:
-                    os.replace(self._path, f"{self._path}.1")
-                    os.close(fd)
-                    fd = make_file(self._path, exclusive=False, like=self._folder)
-                os.lseek(fd, 0, os.SEEK_END)
+                fcntl.flock(fd, fcntl.LOCK_EX)  # several processes may write it
+                size, current = os.lseek(fd, 0, os.SEEK_END), os.path.samestat(os.fstat(fd), os.stat(self._path))
+                if current and size > _MOST_BYTES:
+                    os.replace(self._path, f"{self._path}.1")  # the next lines begin a new one
                 os.write(fd, b"".join(_encode(line) + b"\n" for line in lines))
             finally:
                 os.close(fd)

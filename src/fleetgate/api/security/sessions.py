@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from time import monotonic, time
+from time import time
 from typing import NamedTuple
+
+from fleetgate.api.security.one_time_marks import Marks
 
 COOKIE = "fleetgate_session"
 HEADER = b"x-fleetgate-session"
 SESSION_S = 12 * 3600
 CODE_S = 300
-_MOST_CODES = 100
-_MOST_ENDED = 10_000
+_SHARED = "shared"  # a code that any user of the machine may use, and a reverse proxy
 
 
 class BrowserSession(NamedTuple):
@@ -32,21 +33,15 @@ class BrowserSession(NamedTuple):
     ends_at: int  # epoch seconds
 
 
-class SignInCode(NamedTuple):
-    until: float
-    shared: bool  # any user of the machine may use it, and a reverse proxy
-
-
 class Sessions:
     """Made once for a service, from its token."""
 
-    def __init__(self, token: bytes) -> None:
+    def __init__(self, token: bytes, marks: Marks) -> None:
         self._key = hmac.digest(token, b"fleetgate session", "sha256")
         # Two services on one machine share the browser's cookies: each has a name of its own.
         self.cookie = f"{COOKIE}_{hmac.digest(self._key, b'name', 'sha256').hex()[:8]}"
         self._names = frozenset((self.cookie.encode(), f"__Host-{self.cookie}".encode()))
-        self._codes: dict[str, SignInCode] = {}
-        self._ended: dict[bytes, int] = {}
+        self._marks = marks  # codes that were not used yet, and sessions that were ended
 
     def begin(self) -> BrowserSession:
         """A new session."""
@@ -63,11 +58,7 @@ class Sessions:
         found = self._find(cookies, secret)
         if found is None:
             return
-        now = time()
-        self._ended = {cookie: ends_at for cookie, ends_at in self._ended.items() if ends_at > now}
-        if len(self._ended) >= _MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
-        self._ended[found] = _end_of(found)
+        self._marks.put(f"ended {found.decode()}", "", max(_end_of(found) - time(), 0))
 
     def cookie_header(self, session: BrowserSession | None, *, tls: bool) -> str:
         """The Set-Cookie header that begins a session, or with None forgets it."""
@@ -77,31 +68,29 @@ class Sessions:
 
     def new_code(self, *, shared: bool = False) -> str:
         """A code that can be exchanged for a session once, soon."""
-        now = monotonic()
-        self._codes = {text: code for text, code in self._codes.items() if code.until > now}
-        if len(self._codes) >= _MOST_CODES:
-            del self._codes[next(iter(self._codes))]
         text = secrets.token_urlsafe(24)
-        self._codes[text] = SignInCode(now + CODE_S, shared)
+        self._marks.put(f"code {text}", _SHARED if shared else "", CODE_S)
         return text
 
     def is_for(self, code: str, *, trusted: bool) -> bool:
         """Whether a caller may use this code, if it is one; `trusted`: a user whom the service trusts."""
-        known = self._codes.get(code)
-        return known is None or known.shared or trusted
+        known = self._marks.get(f"code {code}")
+        return known is None or known == _SHARED or trusted
 
     def redeem(self, code: str) -> bool:
         """Whether a code is good; it is not any more after this."""
-        known = self._codes.pop(code, None)
-        return known is not None and known.until > monotonic()
+        return self._marks.take(f"code {code}") is not None
 
     def _find(self, cookies: bytes, secret: bytes) -> bytes | None:
         """The cookie that belongs to the secret. Others of its name may be there, set by another web server."""
         for part in cookies.split(b";"):
             name, _, value = part.strip().partition(b"=")
             if name in self._names and hmac.compare_digest(self._sign(value).encode(), secret):
-                return value if _end_of(value) > time() and value not in self._ended else None
+                return value if _end_of(value) > time() and not self._is_ended(value) else None
         return None
+
+    def _is_ended(self, cookie: bytes) -> bool:
+        return self._marks.get(f"ended {cookie.decode()}") is not None
 
     def _sign(self, cookie: bytes) -> str:
         return hmac.digest(self._key, b"tab " + cookie, "sha256").hex()

@@ -6,6 +6,7 @@ import hmac
 import os
 import secrets
 
+from fleetgate.api.security.one_time_marks import Marks
 from fleetgate.api.security.sessions import Sessions
 from fleetgate.core.errors import FleetgateError
 from fleetgate.log.store_files import NotTrusted, make_folder, read_trusted, write_own
@@ -57,9 +58,9 @@ def _checked(token: str, where: str) -> str:
 class Tokens:
     """Judges what a request brings along. All comparisons take the same time, whatever is compared."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, marks: Marks) -> None:
         self._token = token.encode()
-        self.sessions = Sessions(self._token)
+        self.sessions = Sessions(self._token, marks)
 
     def is_token(self, authorization: bytes) -> bool:
         """Whether an Authorization header has it."""
