@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-import time
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -276,7 +275,7 @@ def test_a_mark_counts_once_and_not_for_ever(tmp_path: Path, monkeypatch: pytest
     assert same.take("code abc") == "shared"
     assert marks.take("code abc") is None
     marks.put("code def", "", 60)
-    now = time.monotonic()
+    now = monotonic()
     monkeypatch.setattr("fleetgate.api.security.one_time_marks.monotonic", lambda: now + 61)
     assert same.get("code def") is None
     assert marks.take("code def") is None
