@@ -307,6 +307,24 @@ def test_w2_calls_of_a_run_go_on():
     spec = Spec((SONNET,), "requests", host="h1", work_class="batch")
     bench.do(cmd.Acquire("call", spec, ME, run="run1"))
     assert "call" in bench.state.leases
+    bench.seen(97.5)  # the last part is for interactive work
+    bench.do(cmd.Acquire("late", spec, ME, run="run1"))
+    assert "late" in bench.state.tickets
+    view = ticket_view(bench.state, "late", bench.now)
+    assert view is not None
+    assert (view.reason.code, view.reason.until) == ("plan_window", T0 + 5 * HOUR_MS)
+    assert opens_at(bench.state, bench.state.queue(spec), bench.now, run=True) == T0 + 5 * HOUR_MS
+
+
+def test_w2_the_last_part_of_a_window_is_for_interactive_work_to_the_very_end():
+    bench = Bench().at(4.6)
+    bench.seen(96)
+    assert bench.open() == (True, True, True)
+    bench.seen(97)
+    assert bench.open() == (True, False, False)
+    free = Bench(PlanRule("anthropic", reserve=0)).at(4.6)
+    free.seen(99)
+    assert free.open() == (True, True, True)
 
 
 def test_w2_with_any_candidate_a_request_uses_another_account():

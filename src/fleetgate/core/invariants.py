@@ -138,7 +138,7 @@ def check_settled(state: State, now: int) -> None:
         if head is None:
             continue
         for candidate in state.candidates_to_try(queue, now):
-            if not head.run and candidate.closed_plan(queue.spec.work_class, now) is not None:
+            if candidate.closed_plan(queue.spec.work_class, now, head.run) is not None:
                 continue
             slots = queue.spec.slots
             blocked = any(pool.blocks(slots, own, queue, now) for pool, own in candidate.needs)

@@ -9,8 +9,8 @@ passed, it counts as zero until the provider speaks of a new window.
 *The question.* `opens_at(work_class, now)` answers when work of a class may start. Interactive work is never held back
 here. Normal work may use all but the reserve. Batch work keeps to the pace: it starts while the used part is behind the
 elapsed part by more than a band, and once it has started it goes on until the used part has caught up. In the last
-moments before the reset, the drain, what is left is free for all. A window that is used up is closed for all but
-interactive work.
+moments before the reset, the drain, what is left is free for all. The last 3 % are for interactive work to the very
+end, so that a fleet that drains the window does not use up what a person needs in these moments.
 
 *Hysteresis without a flag.* Between two readings `used` stays as it is and the elapsed part grows. So a pace that is
 open stays open, and one that is closed opens at a moment that is known: `pace_opens_at`. Each reading computes it, from
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fleetgate.core.entities import PlanRule
     from fleetgate.core.queue.queue import Queue
 
+_LAST: Final = 300  # of a window, in hundredths of a percent
 _MOST_SAMPLES: Final = 256
 SAME_MS: Final = 300_000  # resets that differ by less are the same: they are rounded, and clocks differ
 
@@ -127,6 +128,8 @@ class PlanWindow(Resource):
         if is_open and level_at < now:
             return 0
         moment = level_at + self.band_ms + 1
+        if moment > self.drains_at - self.band_ms // 2:
+            moment = max(moment, self.drains_at)  # it would be on for a moment only: the drain comes next
         return 0 if moment <= now else moment
 
     @property
@@ -151,7 +154,7 @@ class PlanWindow(Resource):
         rule = self.rule
         if rule is None or now >= self.resets_at or work_class == INTERACTIVE:
             return 0
-        if used >= FULL:
+        if used >= FULL - self.last_part:
             return self.resets_at
         drains_at = self.drains_at
         if now >= drains_at:
@@ -161,6 +164,16 @@ class PlanWindow(Resource):
         if work_class == BATCH and rule.pace and pace_opens_at > now:
             return min(pace_opens_at, drains_at)
         return 0
+
+    def opens_for_runs_at(self, work_class: str, now: int) -> int:
+        """The same for the calls of work that is running: it goes on, but the last part is not for it."""
+        closed = self.used_then >= FULL - self.last_part
+        return self.opens_at(work_class, now) if closed else 0
+
+    @property
+    def last_part(self) -> int:
+        """What is left to interactive work to the very end, the drain included."""
+        return 0 if self.rule is None else min(_LAST, self.rule.reserve)
 
     def differs(self, used: int, now: int) -> bool:
         """Whether other work may start if so much were used."""

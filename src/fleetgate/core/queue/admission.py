@@ -81,8 +81,9 @@ class Admission:
         obstacles: list[Obstacle] = []
         plain = not queue.has_fallback and not state.backoffs and not state.draining and now >= state.recovers_until
         for candidate in queue.usable if plain else state.candidates_to_try(queue, now):
-            if candidate.plans and not (queue.first() if newcomer is None else newcomer).run:
-                plan = candidate.closed_plan(queue.spec.work_class, now)
+            if candidate.plans:
+                ticket = queue.first() if newcomer is None else newcomer
+                plan = candidate.closed_plan(queue.spec.work_class, now, ticket.run)
                 if plan is not None:  # first of all: no slot is kept for a request that may not use it
                     obstacles.append((plan, 0))
                     continue

@@ -269,7 +269,7 @@ def blocking(queue: Queue, now: int) -> list[Pool]:
 def closed_plan(queue: Queue, now: int) -> PlanWindow | None:
     """The plan window that holds the head of this queue back."""
     head = queue.head()
-    return None if head is not None and head.run else queue.preferred.closed_plan(queue.spec.work_class, now)
+    return queue.preferred.closed_plan(queue.spec.work_class, now, "" if head is None else head.run)
 
 
 def short_budget(queue: Queue, now: int) -> Budget | None:

@@ -48,14 +48,11 @@ class Candidate:
         self.fallback_budgets = tuple(budget for budget in budgets if budget.rule.when_empty == "fallback")
         self.max_hold_ms = min((pool.cap.max_hold_ms for pool, _ in needs if pool.cap.max_hold_ms), default=0)
 
-    def closed_plan(self, work_class: str, now: int) -> PlanWindow | None:
-        """The plan window that holds requests of a class back the longest; None: none does.
-
-        It does not hold back the calls of a run: what was started goes on.
-        """
+    def closed_plan(self, work_class: str, now: int, run: str = "") -> PlanWindow | None:
+        """The plan window that holds requests of a class back the longest, or the calls of a `run`; None: none does."""
         found, longest = None, now
         for plan in self.plans:
-            opens_at = plan.opens_at(work_class, now)
+            opens_at = plan.opens_for_runs_at(work_class, now) if run else plan.opens_at(work_class, now)
             if opens_at > longest:
                 found, longest = plan, opens_at
         return found

@@ -52,8 +52,8 @@ def reason_for(state: State, queue: Queue, now: int, newcomer: Ticket | None = N
         return backed_off(state, queue, now)
     candidate, slots = tried[0], queue.slots
     ticket = queue.head() or newcomer
-    if candidate.plans and not (ticket is not None and ticket.run):
-        plan = candidate.closed_plan(queue.spec.work_class, now)
+    if candidate.plans:
+        plan = candidate.closed_plan(queue.spec.work_class, now, "" if ticket is None else ticket.run)
         if plan is not None:
             return _of_plan(plan, queue.spec.work_class, candidate.model, now)
     blocking, until = [], 0
@@ -184,7 +184,7 @@ def needs_a_person(state: State, queue: Queue, now: int) -> bool:
 def opens_at(state: State, queue: Queue, now: int, *, run: bool = False) -> int:
     """When the first candidate opens, as far as providers said when; `now` if one is not closed in that way.
 
-    `run`: for a call of a run, which no plan window holds back.
+    `run`: for a call of a run, which goes on while other work is held back by a plan window.
 
     A login, a bill or a manual pause is ended by a person: nothing is known about when.
     """
@@ -195,8 +195,9 @@ def opens_at(state: State, queue: Queue, now: int, *, run: bool = False) -> int:
             return now
         moments = [backoff.probe_at for backoff in held]
         moments += [pool.paused_until for pool, _ in candidate.needs if pool.pause_cause == "rate_limited"]
-        if not run:
-            moments += [plan.opens_at(queue.spec.work_class, now) for plan in candidate.plans]
+        plan = candidate.closed_plan(queue.spec.work_class, now, "run" if run else "")
+        if plan is not None:
+            moments.append(plan.opens_at(queue.spec.work_class, now))
         moment = max(moments, default=now)
         if moment <= now:
             return now
