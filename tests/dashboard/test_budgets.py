@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 from fleetgate.core.usage import Usage
 from tests.dashboard.fleet import OPUS
 from tests.dashboard.service import Server, wait_until
-from tests.dashboard.test_access import check_widths, violations
+from tests.dashboard.test_access import check_dark, check_widths, violations
 
 Opened = Callable[[], Page]
 WEB, DOCS, CALLS = "project:web usd/day", "project:docs usd/day", "umans calls/1m"
@@ -61,9 +61,8 @@ def test_V7_budgets_are_shown_as_the_service_has_them_and_trouble_comes_first(
     assert (_budgets(server)[WEB]["used"], _budgets(server)[DOCS]["used"]) == (1.2, 1.8)
 
     check_widths(page, 320, 390, 768, 1440)
-    page.evaluate("document.adoptedStyleSheets = []")
-    page.emulate_media(color_scheme="dark")
-    assert violations(page, axe) == []
+    assert violations(page, axe, "main") == []
+    check_dark(page, axe, "main")
     cards.nth(0).get_by_role("button", name="1 waiting for").click()
     expect(page.locator("#queue-count")).to_have_text("1 of 1")
 

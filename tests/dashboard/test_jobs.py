@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from fleetgate.jobs import job_store
 from tests.dashboard import jobs
 from tests.dashboard.service import Server, wait_until
+from tests.dashboard.test_access import check_dark, check_widths, violations
 
 Opened = Callable[[], Page]
 
@@ -177,15 +178,13 @@ def test_D1_H5_without_the_token_jobs_are_listed_and_their_output_is_not(server:
         reader.close()
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-def test_D1_jobs_fit_on_a_phone_and_pass_axe(server: Server, open_page: Opened, axe: str, width: int) -> None:
+def test_D1_jobs_fit_on_a_phone_and_pass_axe(server: Server, open_page: Opened, axe: str) -> None:
     jobs.afternoon(server)
     page = open_page()
-    page.set_viewport_size({"width": width, "height": 844})
     expect(_row(page, "Nightly import").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    check_widths(page, 320, 768)
     _row(page, "Nightly import").get_by_role("button", name="Nightly import", exact=True).click()
     expect(page.get_by_role("log", name="Output")).to_contain_text("quantize")
-    page.evaluate(axe)
-    found = page.evaluate("axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'best-practice'] })")
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
+    check_widths(page, 320)
+    assert violations(page, axe, "dialog") == []
+    check_dark(page, axe, "dialog")

@@ -110,7 +110,7 @@ def test_D1_a_pool_has_a_page_with_its_history_its_agents_and_its_queue(
     page.get_by_role("button", name="Pause", exact=True).click()
     expect(page.locator("#pool-summary")).to_contain_text("paused until resumed")
     expect(page.locator("#trouble-badge")).to_have_text("1")
-    assert violations(page, axe) == []
+    assert violations(page, axe, "main") == []
     check_widths(page, 320, 768)
     _go(page, "#/pools/nosuch")
     expect(page.locator("#pool-summary")).to_contain_text("There is no such pool")
@@ -142,7 +142,7 @@ def test_D1_a_project_has_a_page_and_names_are_text(server: Server, open_page: O
     expect(body.locator(".project-budgets")).to_contain_text("project:shop usd/day")
     expect(body.locator(".project-figures")).to_contain_text("$0.25")
     expect(body).not_to_contain_text("other")
-    assert violations(page, axe) == []
+    assert violations(page, axe, "main") == []
     check_widths(page, 320)
     _go(page, f"#/projects/{quote(EVIL, safe='')}")
     expect(page.locator("#projects-title")).to_have_text(EVIL)
@@ -180,7 +180,7 @@ def test_D1_events_are_searched_by_time_type_and_name(server: Server, open_page:
     _go(page, "#/events?since=2001-01-01T00:00&until=2001-01-02T00:00")
     expect(page.locator("#event-from")).to_have_value("2001-01-01T00:00")
     expect(page.locator("#event-found")).to_contain_text("No matching events")
-    assert violations(page, axe) == []
+    assert violations(page, axe, "main") == []
     check_widths(page, 320)
     _go(page, "#/events?type=nosuch")
     expect(page.locator("#event-found")).to_contain_text("cannot be searched")
