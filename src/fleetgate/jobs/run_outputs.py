@@ -78,7 +78,7 @@ def find(folder: str, word: str) -> str:
     if begun:
         return begun[0]
     raise NotFound(
-        f"no job, and no run whose output was kept, is called {shown(word)}: `fleetgate jobs --all` lists jobs, "
+        f"no job {shown(word)}, and no run whose output was kept: `fleetgate jobs --all` lists the jobs, "
         f"`fleetgate run --log` keeps the output of a run"
     )
 

@@ -7,8 +7,8 @@ it, together with processes that are none of its own; there its descendants are 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -91,12 +91,15 @@ def is_living_member(pid: int, group: int) -> bool:
     return entry is not None and entry.group == group
 
 
-class _Entry(NamedTuple):
+class _Entry:
     """A living process, as /proc shows it."""
 
-    parent: int
-    group: int
-    start: bytes
+    __slots__ = ("group", "parent", "start")
+
+    def __init__(self, parent: int, group: int, start: bytes) -> None:
+        self.parent = parent
+        self.group = group
+        self.start = start
 
 
 def _entry(pid: int) -> _Entry | None:
