@@ -1,6 +1,6 @@
 // The Fleetgate plugin for opencode: it reports limits, and the model can ask for capacity before it delegates.
 //
-// Put this file into ~/.config/opencode/plugin/ or .opencode/plugin/, or name it under "plugin" in opencode.json. It needs the command
+// Put this file into ~/.config/opencode/plugins/ or .opencode/plugins/, or name it under "plugin" in opencode.json. It needs the command
 // `fleetgate`, and does nothing under `fleetgate run`, which sees limits itself.
 
 import { execFile, spawn } from "node:child_process";

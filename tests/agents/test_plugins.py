@@ -102,6 +102,13 @@ def test_claude_code_accepts_the_plugin_and_its_marketplace(fleet: Fleet):
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_claude_code_installs_the_plugin_from_its_marketplace(fleet: Fleet):
+    for words in (["marketplace", "add", str(PLUGINS)], ["install", "fleetgate@fleetgate"]):
+        done = fleet.run([program("claude"), "plugin", *words], {})
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "fleetgate@fleetgate" in fleet.run([program("claude"), "plugin", "list"], {}).stdout
+
+
 @pytest.mark.parametrize(
     ("fault", "held", "reason"),
     [

@@ -24,6 +24,7 @@ import pytest
 import fleetgate
 from fleetgate.core.usage import PARTIAL, Usage, UsageRow
 from fleetgate.httpx import AsyncTransport, Transport
+from fleetgate.simulate.provider_rates import ProviderRate
 from fleetgate.testing import FakeProvider
 from fleetgate.testing.script import Fault
 from tests.library.helpers import PATIENCE_S, until
@@ -206,6 +207,17 @@ def test_a_key_that_is_refused_does_not_hold_back_the_account(provider: FakeProv
         assert client.chat.completions.create(model="m1", messages=HI).choices
 
 
+def test_the_rates_that_the_headers_report_are_followed(gate: fleetgate.sync.Gate):
+    with (
+        FakeProvider(rates=[ProviderRate("calls", 50)]) as provider,
+        httpx2.Client(transport=Transport(gate, provider="openai")) as client,
+    ):
+        client.post(f"{provider.url}/v1/chat/completions", json={"model": "m1"})
+        wait_for(gate.budgets)
+    (rate,) = gate.budgets()
+    assert (rate.unit, rate.amount) == ("calls", 50)
+
+
 def test_an_error_inside_a_stream_is_reported(provider: FakeProvider, gate: fleetgate.sync.Gate):
     provider.script(Fault(status=429, in_stream=True))
     with openai_client(provider, gate) as client:
@@ -268,11 +280,19 @@ async def test_a_gate_of_another_loop_is_refused(provider: FakeProvider):
 
 
 def test_a_call_that_is_interrupted_while_it_waits_leaves_the_queue(provider: FakeProvider, gate: fleetgate.sync.Gate):
+    interrupted = threading.Event()
+
     def interrupt() -> None:
         wait_for(lambda: len(gate.queue()) == 1)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        while not interrupted.wait(0.1):  # Python loses a signal that comes just before a thread blocks
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    def once(number: int, frame: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, once)
     try:
         with gate.lease("openai/m1"), gate.lease("openai/m1"), openai_client(provider, gate) as client:
             thread = threading.Thread(target=interrupt)

@@ -109,11 +109,17 @@ class GatedCalls:
         given = self.core.settings.providers.get(provider)
         return given.api if given is not None else KNOWN_PROVIDERS.get(provider, ("", "openai"))[1]
 
-    async def acquire(self, wanted: Wanted, post: Post, got: list[GatedCall]) -> GatedCall:
-        """Wait for a slot. The call is also put into `got`, for a caller that may be interrupted.
+    async def acquire(self, wanted: Wanted, post: Post, wait: SlotWait | None = None) -> GatedCall:
+        """Wait for a slot. With a `wait`, a caller that is interrupted can give it up. NotInTime, StoreError."""
+        if wait is None:
+            return await self._acquire(wanted, post)
+        wait.task = asyncio.current_task()
+        wait.call = await self._acquire(wanted, post)
+        if wait.given_up:
+            wait.call.end()
+        return wait.call
 
-        NotInTime, StoreError.
-        """
+    async def _acquire(self, wanted: Wanted, post: Post) -> GatedCall:
         options, core = self._options, self.core
         price = await asyncio.to_thread(price_of, wanted.model, core.settings.prices)
         pending = self._calls.ask(
@@ -127,9 +133,24 @@ class GatedCalls:
         provider = wanted.model.partition("/")[0].partition("@")[0]
         given = core.settings.providers.get(provider)
         follows_rates = given is None or given.rates != "ignore"
-        call = GatedCall(self._calls, core.loop, post, lease.id, wanted.model, price, follows_rates)
-        got.append(call)
-        return call
+        return GatedCall(self._calls, core.loop, post, lease.id, wanted.model, price, follows_rates)
+
+
+class SlotWait:
+    """The wait of a thread for a slot, which an interrupt may end at any moment: also just after the slot came."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[GatedCall] | None = None
+        self.call: GatedCall | None = None
+        self.given_up = False
+
+    def give_up(self) -> None:
+        """Leave the queue, or release the slot. Called in the gate's loop."""
+        self.given_up = True
+        if self.call is not None:
+            self.call.end()
+        elif self.task is not None:
+            self.task.cancel()
 
 
 class GatedCall:

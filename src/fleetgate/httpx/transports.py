@@ -13,7 +13,7 @@ from fleetgate import sync
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.library.gate import Gate
 from fleetgate.gate.serving.model_calls import NotInTime
-from fleetgate.httpx.gated_call import CallOptions, GatedCall, GatedCalls, SentRequest, Wanted
+from fleetgate.httpx.gated_call import CallOptions, GatedCall, GatedCalls, SentRequest, SlotWait, Wanted
 from fleetgate.httpx.streams import async_stream_class, stream_class
 from fleetgate.log.protocol import StoreError
 from fleetgate.proxy.errors import ProxyRefusal, headers_of, no_slot, shape_of
@@ -92,11 +92,11 @@ class Transport(_Base):
         return response
 
     def _acquire(self, calls: GatedCalls, wanted: Wanted) -> GatedCall:
-        got: list[GatedCall] = []
+        wait = SlotWait()
         try:
-            return self._gate.thread.call(calls.acquire(wanted, self._post, got))
-        except BaseException:  # interrupted, perhaps just after it got the slot
-            self._post(lambda: _end_all(got))
+            return self._gate.thread.call(calls.acquire(wanted, self._post, wait))
+        except BaseException:
+            self._post(wait.give_up)
             raise
 
     def _post(self, work: Callable[[], object]) -> None:
@@ -161,7 +161,7 @@ class AsyncTransport(_AsyncBase):
             wanted = self._calls.wanted(_seen(request))
             if wanted is None:
                 return await self._inner.handle_async_request(request)
-            call = await self._calls.acquire(wanted, self._post, [])
+            call = await self._calls.acquire(wanted, self._post)
         except (NotInTime, StoreError, ProxyRefusal) as error:
             return _refused(library, request, error, self._calls)
         try:
@@ -199,11 +199,6 @@ class AsyncTransport(_AsyncBase):
         traceback: TracebackType | None = None,
     ) -> None:
         await self.aclose()
-
-
-def _end_all(calls: list[GatedCall]) -> None:
-    for call in calls:
-        call.end()
 
 
 def _library_of(request: Any) -> ModuleType:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
@@ -64,7 +65,13 @@ class Otlp:
     def __init__(self, endpoint: str, host: str, on_result: Callable[[bool], None]) -> None:
         """`on_result` hears, in other threads, whether something could be sent."""
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # `on_result` says it once
-        resource = Resource.create({"service.name": "fleetgate", "service.version": __version__, "host.name": host})
+        resource = Resource.create(
+            {
+                "service.name": os.environ.get("OTEL_SERVICE_NAME") or "fleetgate",
+                "service.version": __version__,
+                "host.name": host,
+            }
+        )
         self._ids = _Ids()
         self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._tracers.add_span_processor(BatchSpanProcessor(_Spans(f"{endpoint}/v1/traces", on_result)))
