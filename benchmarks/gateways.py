@@ -155,7 +155,7 @@ def _fleetgate(upstream: int, more: dict[str, str]) -> Iterator[Target]:
 
 def _install_previous() -> str:
     """Install it with what it needs beyond this version, its core compiled; the folder. Done once."""
-    folder = os.path.abspath("build/previous")
+    folder = os.path.abspath(f".cache/fleetgate-{PREVIOUS}")
     done = f"{folder}/.done"
     if os.path.exists(done):
         return folder

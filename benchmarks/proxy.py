@@ -238,7 +238,7 @@ def _rows(run: Run) -> list[Row]:
         return f"{found[name].memory[0]:.0f} / {run.memory_mb[name]:.0f} / {run.idle_mb[name]:.0f}"
 
     def ratio(own: float, of: Callable[[Measured], float]) -> str:
-        return "".join(f", {own / max(of(found[name]), 1e-9):.2f} × {name}" for name in proxies)
+        return "".join(f", {own / of(found[name]):.2f} × {name}" for name in proxies if of(found[name]))
 
     latency, first, burst = added(lambda one: one.one), added(lambda one: one.first), added(lambda one: one.burst)
     streaming = [name for name in proxies if found[name].first]

@@ -40,7 +40,7 @@ def test_q1_what_cannot_be_is_refused_and_says_what_is_valid(tmp_path: Path, arg
 
 
 def test_c6_a_bad_config_file_stops_it_with_78(tmp_path: Path):
-    refused = Served(tmp_path, "[serve]\nport = 1\n").cli("serve", "--port", "0")
+    refused = Served(tmp_path, "[serve]\ncolour = 1\n").cli("serve", "--port", "0")
     assert refused.returncode == 78
 
 

@@ -39,7 +39,7 @@ def test_x4_a_client_that_leaves_the_queue_leaves_it(proxied: Callable[..., Prox
             with gate.begin():
                 gate.wait_until(gate.tickets, "the second waits")
             gate.wait_until(lambda: not gate.tickets(), "the second has left")
-            assert provider.stats.calls == 1
+            provider.wait_until(lambda stats: stats.calls == 1)
         provider.wait_until(lambda stats: stats.disconnected == 1)
 
 
