@@ -495,7 +495,10 @@ def plan_log() -> list[tuple[int, list[ev.Event]]]:
         Rule("agents", "host", cap=2, reserve=1, lendable=True),
         Rule("requests", "umans", cap=9, reserve_share=2_500),
     )
-    do(hour + 300_000, cmd.LoadFile("config.toml", "d2", 2, caps, plans=(plan,), preempt_after_ms=1_000))
+    do(
+        hour + 300_000,
+        cmd.LoadFile("config.toml", "d2", 2, caps, plans=(plan,), preempt_after_ms=1_000, weights=(("web", 3),)),
+    )
     for ident in ("job", "other job"):
         do(hour + 310_000, cmd.Acquire(ident, Spec((), host="h1", work_class="batch"), "", job=True))
         do(hour + 310_000, cmd.Offer(ident, BOB, "h1"))
@@ -507,6 +510,8 @@ def plan_log() -> list[tuple[int, list[ev.Event]]]:
     do(hour + 315_000, cmd.Tick())
     do(hour + 316_000, cmd.Lost((SHELL,)))
     do(hour + 319_000, cmd.Tick())
+    do(hour + 320_000, cmd.Acquire("call", Spec(("umans/coder",), "requests", project="web"), ALICE))
+    do(hour + 321_000, cmd.Release("call", usage=Usage(1, 500, 0, 0, 250, None, RESPONSE)))
     return log
 
 

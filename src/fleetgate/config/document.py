@@ -31,6 +31,11 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
             rules.append(_rule(kind, selector, options))
             if kind == "agents" and options.get("on_429") == "adapt":
                 problems.append(((kind, selector, "on_429"), f'found "adapt"; {ADAPT_IS_FOR}'))
+    for name, keys in said.get("projects", {}).items():
+        if "cap" in keys and any(rule.selector == f"project:{name}" for rule in rules):
+            problems.append((("projects", name, "cap"), f"agents.'project:{name}' is set too; use one of the two"))
+        elif "cap" in keys:
+            rules.append(Rule("agents", f"project:{name}", cap=keys["cap"]))
     providers = said.get("providers", {})
     for name, written in document["providers"].items() if providers else ():
         if isinstance(written, dict):
@@ -72,6 +77,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
             serve.get("tls_cert", ""),
             serve.get("tls_key", ""),
         ),
+        weights={name: keys["weight"] for name, keys in said.get("projects", {}).items() if "weight" in keys},
         preempt_after_ms=said["preempt"].get("after", PREEMPT_AFTER_MS) if "preempt" in said else 0,
         classes=said.get("classes", {}),
         fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 MOST_SLOTS = 1_000_000
+MOST_WEIGHT = 1_000
 APIS = ("openai", "anthropic", "gemini")
 WHEN_EMPTY = ("hold", "stop", "fallback", "warn")
 ESTIMATES = ("expected", "max")
@@ -153,6 +154,12 @@ def read_host_reserve(value: object) -> int | Share | Memory:
         return read_reserve(value)
     except BadValue:
         return Memory(parse_size(value))
+
+
+def read_weight(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_WEIGHT:
+        raise _invalid(value, f"a whole number from 1 to {MOST_WEIGHT}")
+    return value
 
 
 def read_class(value: object) -> str:

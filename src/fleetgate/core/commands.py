@@ -242,6 +242,7 @@ class LoadFile(Struct, tag="load_file", omit_defaults=True):
     zone: Zone = UTC  # in which days, weeks and months begin
     plans: tuple[PlanRule, ...] = ()
     preempt_after_ms: int = 0  # rule W5; 0: no job gives way
+    weights: tuple[tuple[str, int], ...] = ()  # by project (rule W6)
 
 
 class SetBudget(Struct, tag="set_budget"):

@@ -20,6 +20,7 @@ from fleetgate.core.entities import BudgetRule, PlanRule, Reason, Rule, Spec, Ti
 from fleetgate.core.plan_events import PlanObserved as PlanObserved
 from fleetgate.core.plan_events import PlanRunway as PlanRunway
 from fleetgate.core.plan_events import Preempted as Preempted
+from fleetgate.core.plan_events import Reserved as Reserved
 from fleetgate.core.usage import Usage
 
 
@@ -230,13 +231,6 @@ class Bumped(Struct, tag="bumped", omit_defaults=True):
     priority: int
 
 
-class Reserved(Struct, tag="reserved"):
-    """What is released in these pools, and no others, is kept for a ticket that others kept overtaking."""
-
-    id: str
-    pools: tuple[str, ...]
-
-
 class RuleSet(Struct, tag="rule_set", omit_defaults=True):
     """A cap or cooldown was set at run time; `rule` is all that is now set at run time for its selector."""
 
@@ -277,6 +271,7 @@ class FileLoaded(Struct, tag="file_loaded", omit_defaults=True):
     zone: Zone = UTC
     plans: tuple[PlanRule, ...] = ()
     preempt_after_ms: int = 0
+    weights: tuple[tuple[str, int], ...] = ()
 
 
 class Observed(Struct, tag="observed", omit_defaults=True):

@@ -107,12 +107,21 @@ def parse_selector(text: str) -> Selector:
     """Read a selector, or raise BadName with what a valid one looks like."""
     if text in ("host", "project"):
         return Selector(text, text)
+    if text.startswith("project:"):
+        return _one_project(text)
     head, slash, name = text.partition("/")
     provider, at, account = head.partition("@")
     valid = _word(provider, "*") and (not at or _word(account, "*")) and (not slash or _word(name, "*/:"))
     if not valid:
         raise BadName(f"not a selector: {shown(text)}; {_SELECTOR_HELP}")
     return Selector(text, "model", canonical(provider), account, name)
+
+
+def _one_project(text: str) -> Selector:
+    name = text.partition(":")[2]
+    if not 0 < len(name) <= 200 or not name.isprintable():
+        raise BadName(f"not a project: {shown(name)}; one project is project:NAME")
+    return Selector(text, "project", name=name)
 
 
 def pool_id(selector: Selector, model: Model | None, host: str, project: str) -> str:

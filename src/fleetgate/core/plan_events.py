@@ -31,3 +31,10 @@ class Preempted(Struct, tag="preempted"):
 
     id: str  # the job
     ticket: str  # the request that it gives way to
+
+
+class Reserved(Struct, tag="reserved"):
+    """What is released in these pools, and no others, is kept for a ticket that others kept overtaking."""
+
+    id: str
+    pools: tuple[str, ...]

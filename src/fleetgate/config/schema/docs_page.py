@@ -103,6 +103,10 @@ key_env = "WORK_ANTHROPIC_KEY"
 [fallback]
 "anthropic/claude-opus-4-6" = ["anthropic/claude-sonnet-4-6"]
 
+# Projects that get more than others, or have a cap of their own.
+[projects]
+web = { weight = 3, cap = 8 }
+
 # Batch jobs give way to people who wait for a slot.
 [preempt]
 after = "30s"

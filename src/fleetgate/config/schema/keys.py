@@ -10,7 +10,7 @@ from fleetgate.config import value_types as v
 from fleetgate.config.schema.budget_keys import BUDGETS, PRICE, read_budget_selector, read_price_selector
 from fleetgate.config.schema.cap_keys import HOST_CAP, MODEL_CAP, PLAIN_CAP, built_in_caps, read_cap_selector
 from fleetgate.config.schema.notify_keys import TARGET
-from fleetgate.config.schema.plan_keys import PLAN, PREEMPT, PREEMPT_DOC
+from fleetgate.config.schema.plan_keys import PLAN, PREEMPT, PREEMPT_DOC, PROJECTS, PROJECTS_DOC
 from fleetgate.config.schema.serve_keys import SERVE
 from fleetgate.config.schema.shapes import Array, Key, Map, Scalar, Table
 from fleetgate.config.settings import JobSettings, Provider, Settings
@@ -176,6 +176,7 @@ SCHEMA = Table(
             '{ "anthropic/claude-opus-4-6" = ["anthropic/claude-sonnet-4-6"] }',
             "none",
         ),
+        Key("projects", PROJECTS, PROJECTS_DOC, "{ web = { weight = 3, cap = 8 } }", "all projects are equal"),
         Key("preempt", PREEMPT, PREEMPT_DOC, '{ after = "30s" }', "no job gives way"),
         Key(
             "classes",

@@ -1,9 +1,9 @@
-"""The keys of a plan in `[plans]`, and of `[preempt]`. Defaults are taken from the engine."""
+"""The keys of `[plans]`, `[preempt]` and `[projects]`. Defaults are taken from the engine."""
 
 from __future__ import annotations
 
 from fleetgate.config import value_types as v
-from fleetgate.config.schema.shapes import Key, Scalar, Table
+from fleetgate.config.schema.shapes import Key, Map, Scalar, Table
 from fleetgate.config.units import format_duration, parse_duration_ms
 from fleetgate.core.entities import PlanRule
 
@@ -60,3 +60,25 @@ PREEMPT = Table(
         ),
     ),
 )
+
+PROJECTS_DOC = "Projects that get more than others, or have a cap of their own."
+_PROJECT = Table(
+    "a project",
+    (
+        Key(
+            "weight",
+            Scalar("whole number from 1", v.read_weight),
+            "How much of a shared pool the project gets, compared with others that wait for it.",
+            "3",
+            "1",
+        ),
+        Key(
+            "cap",
+            Scalar("whole number from 1", v.read_cap),
+            'How many agents of the project may run at once: the same as `"project:NAME"` in `[agents]`.',
+            "8",
+            "that of `project`",
+        ),
+    ),
+)
+PROJECTS = Map("table of projects", "PROJECT", v.read_project_name, _PROJECT)

@@ -64,8 +64,8 @@ class Budget(Resource):
 
     __slots__ = ("_lot", "_reserved", "held", "rate", "reached", "returned", "rule", "source", "taken", "window")
 
-    def __init__(self, need: BudgetNeed, zone: Zone, at: int) -> None:
-        super().__init__(need.key, need.name)
+    def __init__(self, need: BudgetNeed, zone: Zone, at: int, weights: dict[str, int] | None = None) -> None:
+        super().__init__(need.key, need.name, weights)
         rule = need.rule
         self.rule = rule
         self.source = need.source

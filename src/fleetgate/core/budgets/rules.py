@@ -14,8 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from fleetgate.core.entities import BudgetRule, Spec
-from fleetgate.core.errors import BadName
-from fleetgate.core.model_names import Model, Selector, parse_selector, pool_id, shown
+from fleetgate.core.model_names import Model, Selector, parse_selector, pool_id
 from fleetgate.core.pools.effective_caps import makes
 
 RATE_MS: Final = 3_600_000  # a period of up to an hour refills continuously; a longer one is a window
@@ -53,16 +52,6 @@ def budget_name(instance: str, rule: BudgetRule) -> str:
     return f"{instance} {rule.unit}/{rule.per}"
 
 
-def parse_budget_selector(text: str) -> Selector:
-    """Read the selector of a budget: that of a cap, or `project:NAME`. Raises BadName."""
-    scope, colon, name = text.partition(":")
-    if colon and scope == "project":
-        if not name or len(name) > 200 or not name.isprintable():
-            raise BadName(f"not a project: {shown(name)}; a budget of one project is project:NAME")
-        return Selector(text, "project", name=name)
-    return parse_selector(text)
-
-
 class BudgetRules:
     """The two sources, the providers' rates, and what follows from them."""
 
@@ -81,7 +70,7 @@ class BudgetRules:
         merged: dict[Key, tuple[BudgetRule | None, str]] = {key: (rule, "file") for key, rule in self.file.items()}
         merged |= {key: (rule, "run time") for key, rule in self.runtime.items()}
         found = [
-            (parse_budget_selector(rule.selector), rule, source)
+            (parse_selector(rule.selector), rule, source)
             for _, (rule, source) in sorted(merged.items())
             if rule is not None
         ]
@@ -100,7 +89,7 @@ class BudgetRules:
             known = self.provider.get(instance, {}).get(unit)
             return None if known is None else BudgetNeed(name, known, PROVIDER)
         for selector, rule, kind in self._in_force:
-            if (rule.unit, rule.per) == (unit, per) and _makes(selector, instance):
+            if (rule.unit, rule.per) == (unit, per) and makes(selector, instance):
                 return BudgetNeed(name, rule, kind)
         return None
 
@@ -119,13 +108,6 @@ class BudgetRules:
             for rule in self.provider.get(str(model), {}).values():
                 needs.append(BudgetNeed(budget_name(str(model), rule), rule, PROVIDER))
         return needs
-
-
-def _makes(selector: Selector, instance: str) -> bool:
-    """Whether a budget of this selector has this instance."""
-    if selector.scope == "project" and selector.name:
-        return instance == selector.text
-    return makes(selector, instance)
 
 
 def _names_no_instance(entry: tuple[Selector, BudgetRule, str]) -> bool:

@@ -12,10 +12,10 @@ from fleetgate.core import events as ev
 from fleetgate.core.budgets.budget import NOTHING, Budget
 from fleetgate.core.budgets.calendar import UNITS as CALENDAR
 from fleetgate.core.budgets.calendar import next_boundary
-from fleetgate.core.budgets.rules import PROVIDER, RATE_MS, budget_name, parse_budget_selector, rule_key
+from fleetgate.core.budgets.rules import PROVIDER, RATE_MS, budget_name, rule_key
 from fleetgate.core.entities import BudgetRule, Lease
 from fleetgate.core.errors import BadRequest, NotFound
-from fleetgate.core.model_names import shown
+from fleetgate.core.model_names import parse_selector, shown
 from fleetgate.core.state.budget_events import MINUTE_MS, provider_rule
 from fleetgate.core.state.state import State
 from fleetgate.core.usage import UNITS, Reading
@@ -190,7 +190,7 @@ def _is_valid(reading: Reading) -> bool:
 
 def check_budget(rule: BudgetRule) -> None:
     """Raise BadRequest or BadName for a budget that cannot be."""
-    parse_budget_selector(rule.selector)
+    parse_selector(rule.selector)
     if rule.unit not in UNITS:
         raise BadRequest(f"unit {shown(rule.unit)}: valid are {', '.join(UNITS)}")
     if not 0 < rule.amount <= MOST:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -16,6 +17,8 @@ from fleetgate.core.handlers.plans import check_plan
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools.pool import FOREVER, Pool
 from fleetgate.core.state.state import State
+
+MOST_WEIGHT: Final = 1_000
 
 
 class CapHandler:
@@ -55,6 +58,9 @@ class CapHandler:
             check_rule(rule)
         for budget in command.budgets:
             check_budget(budget)
+        for project, weight in command.weights:
+            if not 1 <= weight <= MOST_WEIGHT:
+                raise BadRequest(f"weight {weight} of {shown(project)}: valid is 1 to {MOST_WEIGHT}")
         for plan in command.plans:
             check_plan(plan)
         self._record(
@@ -68,6 +74,7 @@ class CapHandler:
                 command.zone,
                 command.plans,
                 command.preempt_after_ms,
+                command.weights,
             )
         )
 

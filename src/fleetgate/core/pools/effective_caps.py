@@ -105,6 +105,7 @@ class Rules:
         self.file: dict[tuple[str, str], Rule] = {}
         self.runtime: dict[tuple[str, str], Rule] = {}
         self.seen: dict[tuple[str, str], None] = {}  # selectors that the environment of a request caps
+        self.weights: dict[str, int] = {}  # by project: how much more than others it gets (rule W6)
         self.caps: dict[tuple[str, str], Cap] = {}
         self.merge()
 
@@ -211,14 +212,16 @@ def _on_429(kind: str, selector: Selector) -> str:
 
 
 def _names_no_account(cap: Cap) -> bool:
-    return not cap.selector.account
+    """Whether a cap is for each account or project, and not for one."""
+    selector = cap.selector
+    return not (selector.account or (selector.scope == "project" and selector.name))
 
 
 def _applies(selector: Selector, spec: Spec, model: Model | None) -> bool:
     if selector.scope == "host":
         return bool(spec.host) and not spec.supervisor
     if selector.scope == "project":
-        return True
+        return not selector.name or selector.name == spec.project
     return model is not None and selector.matches(model)
 
 
@@ -231,7 +234,7 @@ def _instance(selector: Selector, pool: str) -> tuple[str, str, str] | None:
     """Account, host and project of the pool of this name, if `selector` makes that pool (see `pool_id`)."""
     if selector.scope != "model":
         scope, colon, instance = pool.partition(":")
-        if scope != selector.scope or not colon:
+        if scope != selector.scope or not colon or (selector.name and selector.name != instance):
             return None
         return ("", instance, "") if scope == "host" else ("", "", instance)
     if selector.account:

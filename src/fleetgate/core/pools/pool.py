@@ -104,9 +104,9 @@ class Pool(Resource):
         "used",
     )
 
-    def __init__(self, need: Need) -> None:
+    def __init__(self, need: Need, weights: dict[str, int] | None = None) -> None:
         self.kind = need.cap.kind
-        super().__init__(f"{self.kind} {need.pool}", need.pool)
+        super().__init__(f"{self.kind} {need.pool}", need.pool, weights)
         self.account = need.account
         self.host = need.host
         self.project = need.project
@@ -289,9 +289,13 @@ class Pool(Resource):
         self.shares.charge(project, charge_ms * slots, order, now)
 
     def release_slots(
-        self, ident: str, slots: int, project: str, difference_ms: int, held_ms: int, outcome: str, now: int
+        self, ident: str, slots: int, project: str, charge_ms: int, held_ms: int, outcome: str, now: int, tokens: int
     ) -> None:
-        """A lease ended after `held_ms`: its slots cool down, and its project is charged what it really took."""
+        """A lease ended after `held_ms`: its slots cool down, and its project is charged what it really took.
+
+        `charge_ms` was charged for a slot when it was granted. Where its tokens are known (not 0), they count
+        instead of its time.
+        """
         self.used -= slots
         limiter = self.limiter
         adaptive = limiter.adaptive
@@ -307,15 +311,18 @@ class Pool(Resource):
             self.cooldown.add(now + cooldown, slots)
         if self.usage_gate.askers:
             self.usage_gate.freed(now, cooldown)
-        self.shares.adjust(project, difference_ms + cooldown * slots)
+        cost_ms = (held_ms if held_ms > 0 else 1) * slots
+        if tokens:
+            cost_ms = self.shares.cost_of(tokens, cost_ms, now)
+        self.shares.adjust(project, cost_ms - charge_ms * slots + cooldown * slots)
         self.hold_times.observe(held_ms)
 
-    def undo_grant(self, ident: str, slots: int, project: str, difference_ms: int, now: int) -> None:
+    def undo_grant(self, ident: str, slots: int, project: str, charge_ms: int, now: int) -> None:
         """A grant was never used: nothing cools down, and nothing is learned."""
         self.used -= slots
         if self.limiter.adaptive is not None:
             self.limiter.adaptive.released(ident, slots, "rate_limited", now)
-        self.shares.settled(project).debit += difference_ms
+        self.shares.refund(project, charge_ms * slots)
 
     # Parked queues.
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Resource:
     """A pool or a budget. Without `__slots__`: the compiler allows none in a class that others are made of."""
 
-    def __init__(self, key: str, name: str) -> None:
+    def __init__(self, key: str, name: str, weights: dict[str, int] | None = None) -> None:
         self.key = key  # unique among all resources
         self.id = name  # for people
-        self.shares = FairShare()
+        self.shares = FairShare(weights)
         self.parking = Parking(self.shares)
 
     def park(self, queue: Queue, own_limit: int) -> None:

@@ -189,7 +189,8 @@ class _QueueCopy:
         self.reason = reason_for(state, queue, now)
         # The reason of its unassigned jobs.
         self.of_jobs = reason_of_job(state, queue, now) if number else self.reason
-        self.hold_ms = state.expected_hold_ms(queue.spec) * queue.spec.slots
+        weight = state.rules.weights.get(queue.project, 1)
+        self.hold_ms = state.expected_hold_ms(queue.spec) * queue.spec.slots // weight
         self.pace = None if self.reason.code == "usage_gate" else pace_of(at, now)  # the provider decides that
         if budget is not None:
             wait_ms, each_ms = budget.start_of(queue.first(), now)

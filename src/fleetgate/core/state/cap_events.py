@@ -58,6 +58,8 @@ class CapEvents:
         state.rules.file = {(rule.kind, rule.selector): rule for rule in event.rules}
         state.budget_rules.file = {rule_key(rule): rule for rule in event.budgets}
         state.zone = event.zone
+        state.rules.weights.clear()
+        state.rules.weights.update(event.weights)
         state.preempt_after_ms = event.preempt_after_ms
         state.plans.rules.file = {rule.account: rule for rule in event.plans}
         state.plans.configure(at)

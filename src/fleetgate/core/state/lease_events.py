@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
 from fleetgate.core.events import Released
+from fleetgate.core.usage import ESTIMATE
 
 if TYPE_CHECKING:
     from fleetgate.core.state.state import State
@@ -77,7 +78,7 @@ class LeaseEvents:
         if ticket.job:
             state.waiting_jobs.put(ticket, at)
         for pool, _ in candidate.needs:
-            pool.undo_grant(event.id, spec.slots, spec.project, -lease.charge_ms * spec.slots, at)
+            pool.undo_grant(event.id, spec.slots, spec.project, lease.charge_ms, at)
             pool.usage_gate.freed(at, 0)
             state.recheck_pool(pool)
         state.budget_events.give_back(lease.ticket, candidate, at)
@@ -93,11 +94,13 @@ class LeaseEvents:
         if state.backoffs:
             state.backoff_events.probe_over(ident)
         slots, project = spec.slots, spec.project
-        settle_ms = ((held_ms if held_ms > 0 else 1) - lease.charge_ms) * slots
+        usage, tokens = event.usage, 0
+        if usage is not None and spec.kind == "requests" and usage.source != ESTIMATE:
+            tokens = usage.tokens + usage.output  # output counts double (rule W6)
         outcome = event.outcome if type(event) is Released else "reclaimed"
         candidate = state.lease_candidates.pop(ident)
         for pool, _ in candidate.needs:
-            pool.release_slots(ident, slots, project, settle_ms, held_ms, outcome, at)
+            pool.release_slots(ident, slots, project, lease.charge_ms, held_ms, outcome, at, tokens)
             if (pool.parking.lots or pool.reservation is not None) and not pool.stays_full(at):
                 state.recheck_pool(pool)
         if candidate.budgets or event.usage is not None or event.total is not None:

@@ -68,6 +68,7 @@ def export_state(state: State, now: int) -> Snapshot:
         usage_hour=state.usage.hour,
         usage_rows=state.usage.rows(),
         preempt_after_ms=state.preempt_after_ms,
+        weights=dict(sorted(state.rules.weights.items())),
         file_plans=[rule for _, rule in sorted(state.plans.rules.file.items())],
         plan_windows=[_plan_record(window) for _, window in sorted(state.plans.windows.items())],
     )
@@ -81,6 +82,7 @@ def restore_state(state: State, snapshot: Snapshot) -> None:
     state.rules.file = {(rule.kind, rule.selector): rule for rule in snapshot.file_rules}
     state.rules.runtime = {(rule.kind, rule.selector): rule for rule in snapshot.runtime_rules}
     state.rules.seen = dict.fromkeys(snapshot.seen)
+    state.rules.weights.update(snapshot.weights)
     state.rules.merge()
     state.tickets.update((ticket.id, ticket) for ticket in snapshot.tickets)
     state.leases.update((lease.id, replace(lease)) for lease in snapshot.leases)
@@ -112,6 +114,8 @@ def _restore_pool(state: State, record: PoolRecord) -> None:
     pool.paused_until, pool.pause_cause = record.paused_until, record.pause_cause
     pool.incident_seq, pool.limiter.reduced = record.incident_seq, record.reduced
     _restore_shares(pool.shares, record.virtual, record.shares)
+    pool.shares.tokens, pool.shares.token_ms = record.tokens, record.token_ms
+    pool.shares.tokens_at = record.tokens_at
     times = pool.hold_times
     times.count, times.mean_ms, times.deviation_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
     if pool.limiter.adaptive is not None and record.adapt is not None:
@@ -226,6 +230,9 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
         hold_mean_ms=pool.hold_times.mean_ms,
         hold_dev_ms=pool.hold_times.deviation_ms,
         upstream=_usage_record(pool.usage_gate),
+        tokens=pool.shares.tokens,
+        token_ms=pool.shares.token_ms,
+        tokens_at=pool.shares.tokens_at,
         adapt=belief_record(pool.limiter.adaptive.belief) if pool.limiter.adaptive is not None else None,
     )
     return None if record == PoolRecord(pool.kind, pool.id) else record

@@ -107,6 +107,9 @@ class PoolRecord(Struct, omit_defaults=True):
     hold_dev_ms: int = 0
     upstream: UpstreamRecord | None = None
     adapt: BeliefRecord | None = None  # what was learned about the provider's limit
+    tokens: int = 0
+    token_ms: int = 0
+    tokens_at: int = 0
 
 
 class BudgetRecord(Struct, omit_defaults=True):
@@ -178,5 +181,6 @@ class Snapshot(Struct, omit_defaults=True):
     usage_hour: int = 0
     usage_rows: list[UsageRow] = field(default_factory=list)
     preempt_after_ms: int = 0
+    weights: dict[str, int] = field(default_factory=dict)
     file_plans: list[PlanRule] = field(default_factory=list)
     plan_windows: list[PlanRecord] = field(default_factory=list)

@@ -242,7 +242,7 @@ class State:
         key = f"{need.cap.kind} {need.pool}"
         pool = self.pools.get(key)
         if pool is None:
-            pool = self.pools[key] = Pool(need)
+            pool = self.pools[key] = Pool(need, self.rules.weights)
             self.apply_observations(pool)
             if need.cap.usage_gate:
                 self.gates.append(pool)
@@ -252,7 +252,7 @@ class State:
         """The budget of this need, made on first use."""
         budget = self.budgets.get(need.key)
         if budget is None:
-            budget = self.budgets[need.key] = Budget(need, self.zone, self.at)
+            budget = self.budgets[need.key] = Budget(need, self.zone, self.at, self.rules.weights)
         return budget
 
     def resource(self, key: str) -> Resource | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from fleetgate.core.budgets.budget import Budget
-from fleetgate.core.budgets.rules import PROVIDER, parse_budget_selector
-from fleetgate.core.model_names import parse_model
+from fleetgate.core.budgets.rules import PROVIDER
+from fleetgate.core.model_names import parse_model, parse_selector
 from fleetgate.core.state.state import State
 
 
@@ -36,7 +36,7 @@ class BudgetView(Struct):
 def budget_views(state: State, now: int) -> list[BudgetView]:
     """Every budget; also those that name their one instance and of which nothing was used yet."""
     for rule, _ in state.budget_rules.rules():
-        selector = parse_budget_selector(rule.selector)
+        selector = parse_selector(rule.selector)
         is_one = bool(selector.name) if selector.scope == "project" else "*" not in selector.provider
         need = state.budget_rules.find(f"{rule.selector} {rule.unit}/{rule.per}") if is_one else None
         if need is not None:
@@ -74,7 +74,7 @@ def _provider_amount(state: State, budget: Budget) -> int | None:
     rule = budget.rule
     if budget.source == PROVIDER:
         return rule.amount
-    selector = parse_budget_selector(rule.selector)
+    selector = parse_selector(rule.selector)
     found = [
         rates[rule.unit].amount * rule.per_ms // rates[rule.unit].per_ms
         for model, rates in state.budget_rules.provider.items()

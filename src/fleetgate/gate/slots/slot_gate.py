@@ -221,4 +221,5 @@ def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:
         zone_of(settings.time_zone),
         settings.plans,
         settings.preempt_after_ms,
+        tuple(settings.weights.items()),
     )
