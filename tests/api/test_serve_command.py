@@ -23,6 +23,17 @@ def test_h6_a_port_that_is_taken_is_a_sentence_and_69(tmp_path: Path):
     assert "--port" in refused.stderr
 
 
+def test_h6_the_config_says_where_it_listens(tmp_path: Path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused = Served(tmp_path, f'[serve]\nhost = "127.0.0.1"\nport = {port}\n').cli("serve")
+    assert refused.returncode == 69
+    assert f"{port}" in refused.stderr
+    assert "is taken by another process" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "says"),
     [
