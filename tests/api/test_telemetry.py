@@ -16,10 +16,15 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
 from fleetgate.core.usage import Usage
-from fleetgate.telemetry.exporter import tell_results
+from fleetgate.core.views.pool_and_lease_views import PoolView
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import open_log
+from fleetgate.telemetry.exporter import Exporter, tell_results
 from fleetgate.telemetry.otlp import Otlp, trace_ids
-from fleetgate.telemetry.records import ProxiedCall, program_of
+from fleetgate.telemetry.records import ProxiedCall, RunRecord, program_of
 from fleetgate.testing import FakeProvider
 from fleetgate.testing.script import Fault
 from tests.api.served import Served
@@ -220,3 +225,47 @@ def test_a_run_imports_nothing_of_telemetry_even_where_it_is_configured(served: 
 )
 def test_of_a_command_only_the_name_of_its_program_is_kept(command: str, program: str):
     assert program_of(command) == program
+
+
+class Collected:
+    """A sink that keeps the runs."""
+
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+        self.reads = False
+
+    def add_run(self, run: RunRecord) -> None:
+        self.runs.append(run.program)
+
+    def add_call(self, call: ProxiedCall) -> None: ...
+    def observe_pools(self, pools: list[PoolView]) -> None:
+        self.reads = True
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_of_a_store_that_hosts_share_a_service_exports_the_runs_of_its_own_host(tmp_path: Path, shared: bool):
+    def open_gate() -> DirectGate:
+        return DirectGate(open_log(f"sqlite://{tmp_path}"), None, str(tmp_path))
+
+    def open_other() -> DirectGate:
+        gate = open_gate()
+        gate.log.is_shared = shared  # type: ignore[misc]
+        return gate
+
+    gate, sink = open_gate(), Collected()
+    exporter = Exporter(open_other, sink, print)
+    exporter.start()
+    Served.wait_until(lambda: sink.reads, "the exporter reads the log")
+    try:
+        for ident, host in (("elsewhere", "another"), ("here", gate.host)):
+            spec = Spec(models=(), host=host)
+            gate.one(cmd.Acquire(ident, spec, gate.me, wait=False, command=f"/bin/{ident} -p secret"))
+            gate.one(cmd.Claim(ident, f"{host}|boot|1|2|3"))
+            gate.one(cmd.Release(ident))
+        Served.wait_until(lambda: "here" in sink.runs, "the run")
+    finally:
+        exporter.close()
+        gate.close()
+    assert sink.runs == (["here"] if shared else ["elsewhere", "here"])

@@ -18,7 +18,7 @@ from fleetgate.gate.outage_log import Trouble
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.store_files import make_file
 from fleetgate.present.log_time import offset_ms
-from fleetgate.telemetry.records import Programs, ProxiedCall, RunRecord, run_record
+from fleetgate.telemetry.records import ProxiedCall, RunningAgents, RunRecord, run_record
 
 MOST_CALLS = 10_000  # that wait for the thread
 _EVERY_S = 0.5
@@ -41,7 +41,7 @@ class Exporter:
         self._sink = sink
         self._trouble = Trouble(say)
         self._calls: deque[ProxiedCall] = deque(maxlen=MOST_CALLS)
-        self._programs = Programs()
+        self._agents = RunningAgents()
         self._gate: DirectGate | None = None
         self._seq = -1
         self._lock = -1
@@ -87,9 +87,10 @@ class Exporter:
         if self._seq < 0 or self._seq > state.seq:  # it begins now, or with another log
             self._seq = state.seq
             for lease in state.leases.values():
-                self._programs.hear(lease.ticket)
+                self._agents.hear_ticket(lease.ticket)
+                self._agents.hear_child(lease.id, lease.child)
             for ticket in state.tickets.values():
-                self._programs.hear(ticket)
+                self._agents.hear_ticket(ticket)
         if self._seq == state.seq:
             return
         exports = self._takes_lock(gate)
@@ -97,10 +98,12 @@ class Exporter:
         for seq, at, event in gate.log.history(self._seq):
             self._seq = seq
             if isinstance(event, ev.Queued | ev.Granted):
-                self._programs.hear(event.ticket)
+                self._agents.hear_ticket(event.ticket)
+            elif isinstance(event, ev.Claimed):
+                self._agents.hear_child(event.id, event.child)
             elif isinstance(event, ev.Released | ev.Reclaimed) and event.kind == "agents":
-                program = self._programs.take(event.id)
-                if exports:
+                program, host = self._agents.take(event.id)
+                if exports and (host == gate.host or not gate.log.is_shared):  # other hosts have services of their own
                     self._sink.add_run(run_record(event, at + to_wall, program))
 
     def _takes_lock(self, gate: DirectGate) -> bool:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Ticket
 from fleetgate.core.usage import Usage
+from fleetgate.gate.liveness.process_identity import host_of
 
 
 class RunRecord(Struct, frozen=True):
@@ -48,22 +49,31 @@ class ProxiedCall(Struct, frozen=True):
     usage: Usage | None = None
 
 
-class Programs:
-    """The programs of runs that have not ended, by the id of their ticket. Only their names are kept."""
+class RunningAgents:
+    """The programs and hosts of runs that have not ended, by the id of their ticket."""
 
     MOST = 10_000
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}
+        self._programs: dict[str, str] = {}  # only their names
+        self._hosts: dict[str, str] = {}
 
-    def hear(self, ticket: Ticket | None) -> None:
-        if ticket is not None and ticket.spec.kind == "agents" and ticket.command:
-            if len(self._names) >= self.MOST:
-                self._names.clear()
-            self._names[ticket.id] = program_of(ticket.command)
+    def hear_ticket(self, ticket: Ticket | None) -> None:
+        if ticket is not None and ticket.spec.kind == "agents":
+            if len(self._programs) >= self.MOST:
+                self._programs.clear()
+            self._programs[ticket.id] = program_of(ticket.command)
 
-    def take(self, ident: str) -> str:
-        return self._names.pop(ident, "")
+    def hear_child(self, ident: str, child: str) -> None:
+        """The process of an agent, which says on which host it is."""
+        if child:
+            if len(self._hosts) >= self.MOST:
+                self._hosts.clear()
+            self._hosts[ident] = host_of(child)
+
+    def take(self, ident: str) -> tuple[str, str]:
+        """The program and the host of a run that has ended; "" for what is not known."""
+        return self._programs.pop(ident, ""), self._hosts.pop(ident, "")
 
 
 def program_of(command: str) -> str:
