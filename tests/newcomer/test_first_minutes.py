@@ -21,7 +21,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.dashboard.browser import find_chromium, launched
-from tests.processes.fleet import PseudoTerminal
+from tests.processes.fleet import PseudoTerminal, kill_if_there, processes_with
 from tests.timed import within
 
 pytestmark = [
@@ -95,7 +95,8 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
     subprocess.run([f"{tools}/bin/python", "-m", "pip", "install", "--quiet", "pipx"], check=True, timeout=INSTALL_S)
     newcomer = Newcomer(tmp_path, tools / "bin" / "pipx")
     yield newcomer
-    print(*sorted(str(path.relative_to(newcomer.home)) for path in newcomer.home.glob(".*")))
+    for pid in processes_with(f"HOME={newcomer.home}"):  # what a failed test left running
+        kill_if_there(pid)
 
 
 def test_from_a_clone_to_three_agents_and_the_dashboard(newcomer: Newcomer):

@@ -345,15 +345,7 @@ class Fleet:
 
     def processes(self) -> list[int]:
         """Every living process that was started in this fleet's environment."""
-        mark = f"FLEETGATE_CONFIG={self.config}".encode()
-        found = []
-        for name in os.listdir("/proc"):  # noqa: PTH208 - names of processes, not of files
-            try:
-                if name.isdecimal() and mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
-                    found.append(int(name))
-            except OSError:
-                continue
-        return found
+        return processes_with(f"FLEETGATE_CONFIG={self.config}")
 
     def close(self) -> None:
         self.close_gate()
@@ -367,6 +359,18 @@ class Fleet:
         for run in self.runs:
             run.process.wait(PATIENCE_S)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def processes_with(variable: str) -> list[int]:
+    """Every living process that was started with this variable, `NAME=value`, in its environment."""
+    found = []
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names of processes, not of files
+        try:
+            if name.isdecimal() and variable.encode() in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                found.append(int(name))
+        except OSError:
+            continue
+    return found
 
 
 def kill_if_there(pid: int, number: int = signal.SIGKILL) -> None:
