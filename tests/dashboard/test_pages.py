@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -15,7 +15,7 @@ from fleetgate.core.entities import Rule
 from tests.dashboard import crowd, jobs, spending
 from tests.dashboard.conftest import READY
 from tests.dashboard.fleet import OPUS
-from tests.dashboard.service import Server, wait_until
+from tests.dashboard.service import FLEETGATE, Server, wait_until
 from tests.dashboard.test_access import check_widths, violations
 
 Opened = Callable[[], Page]
@@ -190,23 +190,46 @@ def test_D1_events_are_searched_by_time_type_and_name(server: Server, open_page:
     assert page.locator("img").count() == 0
 
 
-def test_D1_a_running_agent_is_stopped_and_a_job_leads_to_its_output(
-    server: Server, open_page: Opened, tmp_path: Path
-) -> None:
+def test_D1_a_running_agent_shows_its_output_and_is_stopped(server: Server, open_page: Opened) -> None:
+    page = open_page()
+    agent = subprocess.Popen(
+        [FLEETGATE, "run", "--log", "--name", "review", "--", "sh", "-c", "echo hello from the run; sleep 600"],
+        env=server.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        row = page.locator("#lease-list tbody tr")
+        expect(row).to_contain_text("review: sh -c echo hello")
+        row.get_by_role("link", name="output: review").press("Enter")  # the page is still moving
+        expect(page.get_by_role("log", name="Output")).to_contain_text("hello from the run")
+        page.keyboard.press("Escape")
+        row.get_by_role("button", name="Stop: review").click()
+        page.get_by_role("button", name="Cancel", exact=True).click()
+        assert agent.poll() is None
+        row.get_by_role("button", name="Stop: review").click()
+        page.get_by_role("button", name="Stop the agent", exact=True).click()
+        expect(page.locator("#toasts")).to_contain_text("Stopping: review")
+        agent.wait(60)
+        expect(row).to_have_count(0)
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+def test_D1_the_lease_of_a_job_leads_to_the_job_and_stops_it(server: Server, open_page: Opened) -> None:
     ident = jobs.submit(server, "sh", "-c", "echo hello from the job; sleep 600", name="endless")
     page = open_page()
     with jobs.worker(server):
         row = page.locator("#lease-list tbody tr")
         expect(row).to_contain_text("endless")
-        row.get_by_role("link", name="Job and output").click()
+        row.get_by_role("link", name="job, output: endless").click()
+        expect(page).to_have_url(re.compile(f"#/jobs/{ident}$"))
         expect(page.get_by_role("log", name="Output")).to_contain_text("hello from the job")
         page.keyboard.press("Escape")
         row.get_by_role("button", name="Stop: endless").click()
-        page.get_by_role("button", name="Cancel", exact=True).click()
-        expect(row).to_have_count(1)
-        row.get_by_role("button", name="Stop: endless").click()
         page.get_by_role("button", name="Stop the agent", exact=True).click()
-        expect(page.locator("#toasts")).to_contain_text("Stopping: endless")
         expect(row).to_have_count(0)
         wait_until("it is over", lambda: server.http("GET", f"/v1/jobs/{ident}")["state"] == "cancelled")
 

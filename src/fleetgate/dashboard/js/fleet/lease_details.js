@@ -5,11 +5,13 @@ import { h } from "../base/dom.js";
 import { duration, some, titleOf, who } from "../base/format.js";
 import { spentText } from "../base/money.js";
 import { itemAddress, nameInAddress } from "../frame/pages.js";
+import { outputSection } from "../jobs/output.js";
 import { mayChange } from "../state/store.js";
 import * as actions from "./actions.js";
 import { eventsLink, poolLinks, projectLink } from "./ticket_details.js";
 
 export async function showLease(lease) {
+  const leaving = new AbortController();
   const leaveAddress = nameInAddress(itemAddress("leases", lease.id));
   const act = await dialog({
     title: titleOf(lease),
@@ -35,9 +37,11 @@ export async function showLease(lease) {
         ["Cannot be stopped", lease.cannot_stop],
         ["Events", eventsLink(lease.id)],
       ]),
+      lease.output && !lease.job ? outputSection(lease.id, leaving.signal) : h("span", { hidden: true }),
       leaseActions(lease, close),
     ],
   });
+  leaving.abort();
   leaveAddress();
   if (act) await act();
 }

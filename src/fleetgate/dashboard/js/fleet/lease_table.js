@@ -49,7 +49,7 @@ function make() {
     model: h("span", { class: "model" }),
     who: h("span", { class: "who" }),
     project: h("a", { class: "project" }),
-    job: h("a", { class: "job-link", text: "job, output" }),
+    job: h("a", { class: "job-link" }),
     extra: h("span", { class: "extra" }),
     cost: h("span", { class: "used-cost" }),
     tokens: h("span", { class: "estimate" }),
@@ -74,9 +74,10 @@ function change(node, lease) {
   text(p.model, lease.model ?? "no model");
   text(p.who, who(lease.lives_with ?? lease.holder, lease.client, lease.child_pid));
   drawProject(p.project, lease.project);
-  show(p.job, lease.job);
-  attr(p.job, "href", itemAddress("jobs", lease.id));
-  attr(p.job, "aria-label", `Job and output: ${name}`);
+  show(p.job, lease.job || Boolean(lease.output));
+  text(p.job, lease.job ? "job, output" : "output");
+  attr(p.job, "href", itemAddress(lease.job ? "jobs" : "leases", lease.id));
+  attr(p.job, "aria-label", `${lease.job ? "job, output" : "output"}: ${name}`);
   text(p.extra, extras(lease));
   const spent = spentText(lease.usage);
   text(p.cost, spent?.cost ?? "");

@@ -5,7 +5,7 @@ import { dialog, facts } from "../base/dialogs.js";
 import { h } from "../base/dom.js";
 import { estimate, place, reasonName } from "../base/format.js";
 import * as actions from "./actions.js";
-import { follow } from "./output.js";
+import { outputSection } from "./output.js";
 import { ENDED } from "./reading.js";
 import { spentText } from "../base/money.js";
 import { eventsLink, projectLink } from "../fleet/ticket_details.js";
@@ -33,7 +33,6 @@ export async function showJob(job) {
     wide: true,
     body: (close) => {
       draw(close);
-      const output = h("section", { class: "job-output", "aria-label": "Output of the job" });
       const look = async () => {
         if (leaving.signal.aborted) return;
         try {
@@ -45,9 +44,7 @@ export async function showJob(job) {
         if (!leaving.signal.aborted) setTimeout(look, LOOK_MS);
       };
       setTimeout(look, LOOK_MS);
-      if (mayChange()) follow(job.id, output, leaving.signal);
-      else output.append(h("p", { class: "hint", text: "Sign in to see the output: fleetgate open" }));
-      return [known, output, foot];
+      return [known, outputSection(job.id, leaving.signal), foot];
     },
   });
   leaving.abort();

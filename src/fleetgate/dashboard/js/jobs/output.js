@@ -1,6 +1,7 @@
 // The output of a job, followed to its end: stdout, stderr and the beginnings of attempts. Text is only ever set as text.
 import { get } from "../state/api.js";
 import { h, plain, show, text } from "../base/dom.js";
+import { mayChange } from "../state/store.js";
 
 const TAIL = 64 * 1024; // of what was printed before
 const WAIT_S = 15;
@@ -8,8 +9,16 @@ const MOST = 3_000; // pieces that are kept on the page
 const AGAIN_MS = 2_000;
 const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])/g; // colours and the like, of terminals
 
+/** The section of a dialog with the output of a job, or of a run that keeps it. @param {string} id @param {AbortSignal} signal  ends it */
+export function outputSection(id, signal) {
+  const node = h("section", { class: "job-output", "aria-label": "Output" });
+  if (mayChange()) follow(id, node, signal);
+  else node.append(h("p", { class: "hint", text: "Sign in to see the output: fleetgate open" }));
+  return node;
+}
+
 /** @param {string} id @param {HTMLElement} place @param {AbortSignal} signal  ends it */
-export async function follow(id, place, signal) {
+async function follow(id, place, signal) {
   const note = h("p", { class: "hint", text: "Loading output…" });
   const lines = h("pre", { class: "output", tabindex: "0", role: "log", "aria-label": "Output", hidden: true });
   place.append(h("h3", { text: "Output" }), lines, note);

@@ -55,16 +55,8 @@ export function togglePause(pool) {
 export function changePoolCard(node, pool) {
   node.pool = pool;
   const p = node.parts;
-  const slots = slotsOf(pool);
-  const [state, label] = stateOf(pool, slots);
-  attr(node, "data-state", state);
-  text(p.name, pool.pool);
-  attr(p.name, "title", pool.pool);
-  attr(p.name, "href", poolAddress(pool));
-  text(p.kind, pool.kind);
-  text(p.label, label);
-  attr(p.state, "class", `chip ${state}`);
-  setTime(p.until, pool.paused ? pool.paused_until : null);
+  const slots = drawState(node, p, pool);
+  drawName(p, pool);
   text(p.taken, count(slots.taken));
   text(p.limit, pool.limit === null ? "no limit" : `/ ${count(pool.limit)}`);
   drawSlots(p.slots, pool);
@@ -80,6 +72,25 @@ export function changePoolCard(node, pool) {
   attr(p.spark, "title", "Show in the history chart");
   drawSpark(p.spark, store.series.samples, poolKey(pool));
   drawButtons(p, pool);
+}
+
+/** A pool's name, as a link to its page. */
+export function drawName(p, pool) {
+  text(p.name, pool.pool);
+  attr(p.name, "title", pool.pool);
+  attr(p.name, "href", poolAddress(pool));
+  text(p.kind, pool.kind);
+}
+
+/** The chip with a pool's state. @returns  its slots */
+export function drawState(node, p, pool) {
+  const slots = slotsOf(pool);
+  const [state, label] = stateOf(pool, slots);
+  attr(node, "data-state", state);
+  attr(p.state, "class", `chip ${state}`);
+  text(p.label, label);
+  setTime(p.until, pool.paused ? pool.paused_until : null);
+  return slots;
 }
 
 /** The buttons that pause a pool and change its cap, in its card or in its row of the table. */

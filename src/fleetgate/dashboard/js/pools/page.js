@@ -1,6 +1,6 @@
 // The page of one pool: #/pools/NAME?kind=requests. Its state, its history, what runs in it and what waits for it.
 // Other modules put cards of their own into #pool-parts, and draw them for the pool of `shownPool`.
-import { setTime, timeNode } from "../base/clock.js";
+import { timeNode } from "../base/clock.js";
 import { attr, byId, h, show, text } from "../base/dom.js";
 import { facts } from "../base/dialogs.js";
 import { count, setting } from "../base/format.js";
@@ -12,9 +12,9 @@ import { address, eventsAddress, goTo } from "../frame/pages.js";
 import { look } from "../state/refresh.js";
 import { scopeKey, scopeReader } from "../state/scope.js";
 import { onChange, poolKey, store, update } from "../state/store.js";
-import { drawButtons, stateOf, togglePause, upstreamOf } from "./card.js";
+import { drawButtons, drawState, togglePause, upstreamOf } from "./card.js";
 import { editPool } from "./dialogs.js";
-import { drawSlots, slotsOf } from "./slots.js";
+import { drawSlots } from "./slots.js";
 
 /** The pool that the address names, or undefined. */
 export function shownPool() {
@@ -84,11 +84,7 @@ function draw() {
   attr(events, "href", eventsAddress(name));
   text(p.kind, pool?.kind ?? "");
   if (!pool) return;
-  const slots = slotsOf(pool);
-  const [state, label] = stateOf(pool, slots);
-  attr(p.state, "class", `chip ${state}`);
-  text(p.label, label);
-  setTime(p.until, pool.paused ? pool.paused_until : null);
+  const slots = drawState(card, p, pool);
   text(p.taken, count(slots.taken));
   text(p.limit, pool.limit === null ? "no limit" : `/ ${count(pool.limit)} in use`);
   drawSlots(p.slots, pool);

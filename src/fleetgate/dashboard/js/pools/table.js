@@ -1,16 +1,15 @@
 // Many pools as a table: one row for each, below the name of its group. The heads sort it.
-import { setTime, timeNode } from "../base/clock.js";
+import { timeNode } from "../base/clock.js";
 import { attr, h, reconcile, show, text } from "../base/dom.js";
 import { count, some } from "../base/format.js";
 import { icon } from "../base/icons.js";
-import { drawButtons, stateOf, togglePause } from "./card.js";
+import { drawButtons, drawName, drawState, togglePause } from "./card.js";
 import { editPool } from "./dialogs.js";
 import { look } from "../state/refresh.js";
 import { keepOneStop } from "../base/roving.js";
-import { drawSlots, isBlocking, slotsOf } from "./slots.js";
+import { drawSlots, isBlocking } from "./slots.js";
 import { poolKey } from "../state/store.js";
 import { makeRow, makeTable } from "../base/table.js";
-import { poolAddress } from "../frame/pages.js";
 
 /** @type {[string, string][]} */
 const COLUMNS = [["name", "Pool"], ["use", "In use"], ["cells", "Slots"], ["state", "State"], ["wait", "Waiting"], ["do", "(Actions)"]];
@@ -86,18 +85,10 @@ function makePoolRow() {
 function changePoolRow(node, pool) {
   node.pool = pool;
   const p = node.parts;
-  const slots = slotsOf(pool);
-  const [state, label] = stateOf(pool, slots);
-  attr(node, "data-state", state);
-  text(p.name, pool.pool);
-  attr(p.name, "title", pool.pool);
-  attr(p.name, "href", poolAddress(pool));
-  text(p.kind, pool.kind);
+  const slots = drawState(node, p, pool);
+  drawName(p, pool);
   text(p.use, pool.limit === null ? count(slots.taken) : `${count(slots.taken)} / ${count(pool.limit)}`);
   drawSlots(p.slots, pool);
-  text(p.label, label);
-  attr(p.state, "class", `chip ${state}`);
-  setTime(p.until, pool.paused ? pool.paused_until : null);
   text(p.queue, `${count(pool.queued)} waiting`);
   attr(p.queue, "aria-label", `${count(pool.queued)} waiting for ${pool.pool}: show them`);
   show(p.queue, isBlocking(pool));
