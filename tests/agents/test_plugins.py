@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -166,6 +167,12 @@ def test_opencode_works_with_the_plugin_and_its_command_shows_the_fleet(fleet: F
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "nothing is waiting" in said
     assert fleet.limits() == {}
+
+
+def test_opencode_connects_to_the_server_of_the_plugin(fleet: Fleet):
+    call = opencode(program("opencode"), "http://127.0.0.1:9", fleet.place.home, "")
+    listed = fleet.run([call.argv[0], "mcp", "list"], with_plugin(call))
+    assert re.search(r"✓ fleetgate\W+(?:\[\d+m)?connected", listed.stdout), listed.stdout
 
 
 def test_the_status_line_is_shown_in_a_session_of_claude_code(fleet: Fleet):

@@ -99,7 +99,9 @@ def test_queue_lists_what_waits_and_why(session: Session, fleet: Fleet):
 def test_a_submitted_job_starts_only_after_a_person_approved_it(session: Session, fleet: Fleet):
     jobs = Jobs(fleet)
     ran = fleet.folder / "ran"
-    job = session.call("submit", command=["sh", "-c", f"touch {ran}; echo it is done"], name="made", key="k")
+    job = session.call(
+        "submit", command=["sh", "-c", f"touch {ran}; echo it is done"], name="made", key="k", work_class="normal"
+    )
     assert job["new"]
     assert f"fleetgate approve {job['id']}" in job["next"]
     assert "fleetgate worker" in job["next"]
@@ -110,6 +112,7 @@ def test_a_submitted_job_starts_only_after_a_person_approved_it(session: Session
     assert (found["state"], found["finished"]) == ("held", False)
     assert "approve" in found["next"]
     assert not ran.exists()
+    assert jobs.view(job["id"]).job.spec.work_class == "normal"
     assert "for mcp" in (jobs.view(job["id"]).job.by or "")
     actions.approve(fleet.gate, job["id"], "the test")
     found = session.call("job_status", id=job["id"], wait_s=60)

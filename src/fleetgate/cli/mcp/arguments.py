@@ -61,6 +61,10 @@ class SubmitArguments(Struct, frozen=True, forbid_unknown_fields=True):
         str, Meta(max_length=200, description="Resume the agent session of the last job or run with this key")
     ] = ""
     priority: Annotated[int, Meta(ge=-100, le=100, description="Higher starts earlier; 0 is normal")] = 0
+    work_class: Annotated[
+        Literal["batch", "normal", "interactive"] | None,
+        Meta(description="Which work gives way to which. Left out: what the user's config says, or batch"),
+    ] = None
     timeout: Annotated[str, Meta(description="Stop an attempt after this long, e.g. 30m")] = ""
     expires: Annotated[str, Meta(description="Leave the queue after this long, e.g. 2h. Left out: 24h")] = ""
 

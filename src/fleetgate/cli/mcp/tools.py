@@ -138,6 +138,7 @@ def _submit(said: args.SubmitArguments, *, confirm: bool, by: str) -> results.Su
         "key": said.key,
         "session": said.session,
         "priority": said.priority,
+        "class": said.work_class,
         "timeout": said.timeout,
         "expires": said.expires,
         "confirm": confirm,
