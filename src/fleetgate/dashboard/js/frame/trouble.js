@@ -36,7 +36,7 @@ export function troubles() {
 }
 
 function ofBackoff(backoff) {
-  const needs = { auth: "its login was refused. Sign in again", quota: "its quota is used up" }[backoff.reason];
+  const needs = { auth: "was refused by its provider: sign in again", quota: "has used up its quota" }[backoff.reason];
   if (!needs) return [];
   const until = backoff.until ? ` Not used for ${duration(Date.parse(backoff.until) - now())}.` : "";
   return [{
@@ -66,7 +66,7 @@ function ofPool(pool) {
   } else if (pool.notice) found.push({ ...same, tone: "warn", text: pool.notice });
   const left = pool.paused_until ? Date.parse(pool.paused_until) - now() : Infinity;
   if (pool.paused && (pool.pause_cause !== "rate_limited" || left > LONG_MS)) {
-    const why = pool.pause_cause === "rate_limited" ? "is paused after a rate limit" : "was paused by a person";
+    const why = pool.pause_cause === "rate_limited" ? "is paused after a rate limit" : "is paused by a person";
     const until = pool.paused_until ? ` for another ${duration(left + 999)}` : " until a person resumes it";
     found.push({
       ...same, key: `${same.key} paused`, tone: "warn", text: `${why}${until}${pool.queued ? `: ${some(pool.queued, "request")} waiting` : ""}.`,

@@ -7,6 +7,7 @@ const TAIL = 64 * 1024; // of what was printed before
 const WAIT_S = 15;
 const MOST = 3_000; // pieces that are kept on the page
 const AGAIN_MS = 2_000;
+const PATIENCE = 4; // times that there is no output at all
 const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])/g; // colours and the like, of terminals
 
 /** The section of a dialog with the output of a job, or of a run that keeps it. @param {string} id @param {AbortSignal} signal  ends it */
@@ -25,6 +26,7 @@ async function follow(id, place, signal) {
   const decoders = { out: new TextDecoder(), err: new TextDecoder() };
   let after = "";
   let cut = false;
+  let missing = 0;
   while (!signal.aborted) {
     try {
       const query = new URLSearchParams(after ? { after, wait_s: String(WAIT_S) } : { tail: String(TAIL) });
@@ -39,8 +41,11 @@ async function follow(id, place, signal) {
       if (page.ended) return;
     } catch (error) {
       if (signal.aborted) return;
-      text(note, `The output cannot be read: ${error.message}. Retrying.`);
-      if (error.status === 401 || error.status === 404) return;
+      missing += Number(error.status === 404);
+      const young = error.status === 404 && missing < PATIENCE; // a run that has just started has printed nothing
+      const last = error.status === 401 || missing >= PATIENCE;
+      text(note, young ? "No output yet." : `The output cannot be read: ${error.message}.${last ? "" : " Retrying."}`);
+      if (last) return;
       await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
     }
   }

@@ -54,7 +54,7 @@ export function setUpPools() {
   });
   byId("pool-list").append(inUse.node, unmatched);
   byId("idle-list").append(idle.node);
-  onChange(["pools", "session", "series"], draw);
+  onChange(["pools", "session", "series", "waiting"], draw);
   narrow.addEventListener("change", draw);
 }
 
@@ -76,8 +76,10 @@ function isIdle(pool) {
 function draw() {
   const all = store.pools;
   const found = ordered(query ? all.filter(matcher(query)) : all, all.length > MANY);
-  const resting = new Set(all.length > ONE_ROW ? found.filter(isIdle) : []);
-  const divided = resting.size > 0 && resting.size < found.length;
+  const idlers = found.filter(isIdle);
+  const below = store.waiting > 0 && idlers.length === found.length; // then nothing but idle pools would stand above the queue
+  const resting = new Set(all.length > ONE_ROW || below ? idlers : []);
+  const divided = resting.size > 0 && (resting.size < found.length || (below && !query));
   const table = chosen.form ? chosen.form === "table" : all.length > (narrow.matches ? ONE_ROW : MANY);
   const by = chosen.group ?? (table && all.length > MANY ? "provider" : "");
   text(byId("pools-count"), !all.length ? "" : query ? `${count(found.length)} of ${count(all.length)}` : count(all.length));
@@ -85,6 +87,7 @@ function draw() {
   show(byId("slot-legend"), all.length > 0 && !(table && noCells.matches));
   show(byId("pool-tools"), all.length > ONE_ROW);
   show(byId("idle"), divided);
+  show(byId("pools"), !divided || resting.size < found.length);
   show(unmatched, all.length > 0 && found.length === 0);
   for (const button of /** @type {any} */ (forms.children)) attr(button, "aria-pressed", String((button.dataset.form === "table") === table));
   if (group.value !== by) group.value = by;
