@@ -14,6 +14,8 @@ from fleetgate.front import limits
 from fleetgate.front.connection import ClientLink
 from fleetgate.front.request import Address, ClientRequest
 
+_CUT_S = 1.0  # a connection that is cut is gone within a turn of the loop
+
 Handler = Callable[[ClientRequest], None]
 Identify = Callable[[Address | None, Address | None], object]
 
@@ -65,24 +67,29 @@ class FrontServer:
         )
 
     async def stop(self, grace_s: float) -> None:
-        """Accept nothing more, let requests end for so long, then cut what is left."""
+        """Accept nothing more, give requests this long to end, then cut the rest."""
         self.stopping = True
         if self._server is not None:
             self._server.close()
         for link in list(self._links):
             link.close()
         self._note_whether_all_gone()
-        try:
-            async with asyncio.timeout(grace_s):
-                await self._all_gone.wait()
-        except TimeoutError:
-            for link in list(self._links):
-                link.abort()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not await self._wait_until_all_gone(grace_s):
+            self.cut()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._wait_until_all_gone(_CUT_S)  # handlers hear that their clients are gone
         if self._timer is not None:
             self._timer.cancel()
+
+    async def _wait_until_all_gone(self, within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                await self._all_gone.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def cut(self) -> None:
         """End all connections now: the second signal."""
