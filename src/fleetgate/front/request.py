@@ -187,24 +187,30 @@ class ClientRequest:
 
     def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """The head, which is written with what follows it. Names are in lower case. ValueError: it is not valid."""
-        if self.response_begun:
-            raise ValueError("the response has begun already")
-        lines = []
-        sized = False
+        lines: list[bytes] = []
+        length = None
         for pair in headers:
             name = pair[0]
             if name == b"content-length":
                 if status in _BODILESS:
                     continue
-                sized, self._left = True, int(pair[1])
+                length = int(pair[1])
             elif name == b"transfer-encoding":
                 continue
             elif name == b"connection":
                 self.keep_alive = self.keep_alive and b"close" not in pair[1].lower()
                 continue
             lines.append(b"%s: %s\r\n" % pair)
+        self.begin_with(status, lines, length)
+
+    def begin_with(self, status: int, lines: list[bytes], length: int | None) -> None:
+        """The same with header lines. `length` is the body's, if a line says it; no line says how it is framed."""
+        if self.response_begun:
+            raise ValueError("the response has begun already")
         self._bodiless = self.method == "HEAD" or status in _BODILESS
-        if not sized and not self._bodiless:
+        if length is not None:
+            self._left = length
+        elif not self._bodiless:
             if self.http_version == "1.1":
                 self._chunked = True
                 lines.append(b"transfer-encoding: chunked\r\n")

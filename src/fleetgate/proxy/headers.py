@@ -6,6 +6,7 @@ Names in a request are in lower case already, as ASGI has them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from msgspec import Struct
@@ -181,21 +182,39 @@ def without_key(query: bytes) -> bytes:
     return b"&".join(part for part in query.split(b"&") if not part.startswith(b"key="))
 
 
-def passed_back(raw: Sequence[tuple[bytes, bytes]]) -> tuple[Pairs, bool]:
-    """The headers of a response that go to the client, and whether they say that a stream of events follows."""
-    pairs: Pairs = []
-    event_stream = False
-    named: set[bytes] = set()
+class ResponseHead(NamedTuple):
+    """The head of a provider's response, as it goes to the client."""
+
+    lines: list[bytes]
+    length: int | None  # of its body, if it says so
+    event_stream: bool
+    encoding: str  # of its body, in the order in which encodings were applied
+
+
+def passed_back(raw: Sequence[tuple[bytes, bytes]], *, bodiless: bool) -> ResponseHead:
+    """The headers of a response that go to the client. `bodiless`: it has a status that has no body, and no length."""
+    lines: list[bytes] = []
+    length, event_stream, encodings = None, False, b""
+    named: set[bytes] | None = None
     for name, value in raw:
         small = name.lower()
         if small in _NOT_PASSED_BACK:
             if small == b"connection" and value.lower() not in (b"keep-alive", b"close"):
                 named = _named(value)
             continue
-        if small == b"content-type":
+        if small == b"content-length":
+            if bodiless:  # the client would wait for it
+                continue
+            length = int(value)
+        elif small == b"content-type":
             event_stream = value[:17].lower() == b"text/event-stream"
-        pairs.append((small, value))
-    return ([pair for pair in pairs if pair[0] not in named] if named else pairs), event_stream
+        elif small == b"content-encoding":
+            encodings = encodings + b", " + value if encodings else value
+        lines.append(b"%s: %s\r\n" % (small, value))
+    if named:
+        lines = [line for line in lines if line.partition(b":")[0] not in named]
+        length = None if b"content-length" in named else length
+    return ResponseHead(lines, length, event_stream, encodings.decode("latin-1") if encodings else "")
 
 
 def _without_session(cookies: bytes) -> bytes:

@@ -15,7 +15,7 @@ from fleetgate.proxy.calls.exchange import Exchange
 from fleetgate.proxy.calls.response_reader import ResponseReader
 from fleetgate.proxy.calls.retries import describe_error
 from fleetgate.proxy.errors import ProxyRefusal, headers_of, shape_of
-from fleetgate.proxy.headers import ISOLATED, Pairs, passed_back
+from fleetgate.proxy.headers import ISOLATED, Pairs, ResponseHead, passed_back
 from fleetgate.proxy.http_client.connection import UpstreamResponse
 from fleetgate.signals.outcome import outcome
 
@@ -56,7 +56,7 @@ class ResponseRelay:
         self._on_done = on_done  # called once, at the end. BrokenOff, ProxyRefusal: the end is not to be had
         self._response: UpstreamResponse | None = None
         self._start = b""  # of the body: what was read already
-        self._head: Pairs | None = None  # yet to be sent
+        self._head: ResponseHead | None = None  # yet to be sent
         self._ended = False
 
     def news(self, _: UpstreamResponse) -> None:
@@ -70,31 +70,26 @@ class ResponseRelay:
         exchange.status = status = response.status
         exchange.headed_at = perf_counter()
         self._on_head(exchange, response)
-        headers, event_stream = passed_back(response.raw_headers)
+        head = passed_back(response.raw_headers, bodiless=status in _NO_BODY)
         if exchange.early is not None:
             exchange.early.stop()
-            if exchange.early.begun and not self._continues(response, event_stream):
-                return
-        if status in _NO_BODY:  # a length that no body has: the client would wait for it
-            headers = [pair for pair in headers if pair[0] != b"content-length"]
-        self._head = (
-            None if exchange.early is not None and exchange.early.begun else headers + outcome_headers(exchange)
-        )
+        if exchange.early is None or not exchange.early.begun:
+            self._head = head
+        elif not self._continues(response, head):
+            return
         if status >= 300:
             exchange.usage = UNUSED
         elif exchange.lease:
             name = exchange.model.partition("/")[2]
-            exchange.reader = ResponseReader(
-                exchange.upstream.provider, name, _encoding_of(response), stream=event_stream
-            )
+            exchange.reader = ResponseReader(exchange.upstream.provider, name, head.encoding, stream=head.event_stream)
         # Of a stream the head goes ahead; of anything else, the first byte is waited for: there may be none.
-        self._pass_on(ahead=event_stream)
+        self._pass_on(ahead=head.event_stream)
 
-    def _continues(self, response: UpstreamResponse, event_stream: bool) -> bool:
+    def _continues(self, response: UpstreamResponse, head: ResponseHead) -> bool:
         """Whether an answer can follow the comments that began it; an error becomes an event, and is its end."""
         exchange = self._exchange
         exchange.first_byte_s = exchange.first_byte_s or perf_counter() - exchange.began
-        if event_stream and response.status < 300 and not _encoding_of(response):
+        if head.event_stream and response.status < 300 and not head.encoding:
             return True
         error = ProxyRefusal(
             response.status, "upstream_failed", f"{exchange.upstream.provider} answered {response.status}"
@@ -169,9 +164,10 @@ class ResponseRelay:
     def _send_head(self) -> None:
         """With what follows it."""
         if self._head is not None:
-            headers, self._head = self._head, None
+            head, self._head = self._head, None
             self._exchange.first_byte_s = perf_counter() - self._exchange.began
-            self._client.begin(self._exchange.status, headers)
+            lines = [b"%s: %s\r\n" % pair for pair in outcome_headers(self._exchange)]
+            self._client.begin_with(self._exchange.status, head.lines + lines, head.length)
 
     def _break_off(self, error: BaseException) -> None:
         exchange = self._exchange
@@ -194,12 +190,6 @@ class ResponseRelay:
         if not self._ended:
             self._ended = True
             self._on_done(error)
-
-
-def _encoding_of(response: UpstreamResponse) -> str:
-    """The encodings of a body, in the order in which they were applied."""
-    said = [value for name, value in response.raw_headers if name.lower() == b"content-encoding"]
-    return b", ".join(said).decode("latin-1") if said else ""
 
 
 def send_refusal(exchange: Exchange, refusal: ProxyRefusal, request: ClientRequest, *, close: bool = False) -> None:
