@@ -26,6 +26,7 @@ import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.access.keys import AccessKey, CreateKey, RemoveKey, RotateKey
 from fleetgate.core.budgets.calendar import Zone
 from fleetgate.core.engine import Engine
 from fleetgate.core.entities import BudgetRule, Lease, PlanRule, Reason, Rule, Spec, Ticket
@@ -520,6 +521,24 @@ def build_plans(folder: Path) -> None:
     _write(plan_log(), folder / "events-plans.jsonl", folder / "snapshot-1-plans.json")
 
 
+def key_log() -> list[tuple[int, list[ev.Event]]]:
+    """A log about access keys, as the engine that decided it wrote it."""
+    engine = Engine(me=ALICE)
+    ci = AccessKey("ci", "d1", "agent", "web", "batch", 0, expires_at=T0 + 90)
+    commands: list[cmd.Command] = [
+        CreateKey(ci, "ann@h1"),
+        CreateKey(AccessKey("wall", "d2", "viewer"), "ann@h1"),
+        RotateKey("ci", "d3", "bob@h1"),
+        RemoveKey("wall", "bob@h1"),
+    ]
+    return [(T0 + at, engine.handle(command, T0 + at)) for at, command in enumerate(commands)]
+
+
+def build_keys(folder: Path) -> None:
+    """Write the files about access keys."""
+    _write(key_log(), folder / "events-keys.jsonl", folder / "snapshot-1-keys.json")
+
+
 def read_log(path: Path) -> list[tuple[int, list[ev.Event]]]:
     """A log's lines, by the decoder that the stores use."""
     lines = path.read_bytes().splitlines()
@@ -642,6 +661,13 @@ def test_a_log_about_plan_windows_and_classes_means_what_it_meant() -> None:
     assert loaded((HERE / "snapshot-1-plans.json").read_bytes()).export() == state.export()
 
 
+def test_a_log_about_access_keys_means_what_it_meant() -> None:
+    state = replayed(read_log(HERE / "events-keys.jsonl"))
+    (key,) = state.access_keys.values()
+    assert key == AccessKey("ci", "d3", "agent", "web", "batch", 0, T0, T0 + 90)
+    assert loaded((HERE / "snapshot-1-keys.json").read_bytes()).export() == state.export()
+
+
 def test_a_log_about_usage_and_budgets_means_what_it_meant() -> None:
     state = replayed(read_log(HERE / "events-budgets.jsonl"))
     check_invariants(state)
@@ -702,6 +728,7 @@ def test_the_files_have_every_field_of_every_record() -> None:
         PlanRule,
         PlanRecord,
         Usage,
+        AccessKey,
         Snapshot,
     ):
         assert set(kind.__struct_encode_fields__) == seen[kind], f"{kind.__name__}: see the top of this file"
@@ -722,6 +749,8 @@ _KNOWN_BY = {
     "hold_mean_ms": PoolRecord,
     "scope": Backoff,
     "file_rules": Snapshot,
+    "access_keys": Snapshot,
+    "digest": AccessKey,
 }
 
 
@@ -736,6 +765,7 @@ def _note(value: Any, seen: dict[type, set[str]]) -> None:
                     key in value
                     and not (key == "selector" and "per" in value)
                     and not (key == "budget" and "code" in value)
+                    and not (key == "digest" and "role" not in value)
                 ):
                     seen.setdefault(kind, set()).update(value)
         for each in value.values():
@@ -772,4 +802,5 @@ if __name__ == "__main__":
     build_budgets(target)
     build_stops(target)
     build_plans(target)
+    build_keys(target)
     build(target)

@@ -9,6 +9,7 @@ import pytest
 
 from fleetgate.api.bodies import AcquireBody
 from fleetgate.api.leases.acquire_command import read_acquire
+from fleetgate.api.security.caller import OWNER
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.library.gate import Gate
 from fleetgate.gate.library.gate_core import GateCore
@@ -48,7 +49,7 @@ def node(jitter_ms: tuple[int, ...] = (0,)) -> ServiceGate:
 def test_over_http_a_number_is_epoch_seconds_or_milliseconds_and_text_is_what_the_command_line_takes(
     given: float | str,
 ):
-    command = read_acquire(node(), AcquireBody(models=["umans/coder"], since=given), "c")
+    command = read_acquire(node(), AcquireBody(models=["umans/coder"], since=given), OWNER, "c")
     assert command.since is not None
     assert command.since == MOMENT_MS
 
@@ -56,7 +57,7 @@ def test_over_http_a_number_is_epoch_seconds_or_milliseconds_and_text_is_what_th
 def test_equal_times_stay_equal_however_the_clocks_are_read():
     gate = node((0, 1, 0, 2, -1, 7, 0))
     body = AcquireBody(models=["umans/coder"], since=MOMENT_MS / 1000)
-    assert len({read_acquire(gate, body, "c").since for _ in range(20)}) == 1
+    assert len({read_acquire(gate, body, OWNER, "c").since for _ in range(20)}) == 1
     library = Gate(gate.core)
     leased = [library.lease("umans/coder", since=MOMENT_MS / 1000) for _ in range(20)]
     assert len({each._command.since for each in leased}) == 1

@@ -354,6 +354,8 @@ class SelectAnswer(Struct, omit_defaults=True):
 class SessionShape(Struct):
     version: str
     may_change: bool
+    role: str | None
+    key: str | None
     loopback: bool
     host: str
     seq: int

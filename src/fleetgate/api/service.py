@@ -27,6 +27,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.state.state import State
+from fleetgate.gate.serving.access_keys import AccessKeys
 from fleetgate.gate.serving.client_renewals import ClientRenewals
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.present.log_time import LogTimes
@@ -52,6 +53,7 @@ class Service:
     ) -> None:
         self.gate = gate
         self.access = access
+        access.find_key = AccessKeys(gate.core).find
         self.loaded = loaded
         self.environment = environment
         self.version = __version__

@@ -23,7 +23,7 @@ _NAMES = {
     "See what is happening": "status queue ps top digest history metrics usage explain statusline observe",
     "Manage caps and the queue": "cap budget cooldown pause resume drain backoff bump cancel",
     "Queue jobs for later": "submit jobs show logs wait retry approve clean worker dispatch",
-    "Serve the dashboard, API and proxy": "serve open env node notify mcp hook",
+    "Serve the dashboard, API and proxy": "serve open key env node notify mcp hook",
     "Set up": "init shim config store doctor simulate completion help",
 }
 SECTIONS = {heading: names.split() for heading, names in _NAMES.items()}

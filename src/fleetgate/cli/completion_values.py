@@ -137,6 +137,11 @@ def _outputs(gate: DirectGate) -> Values:
     return [*_jobs(gate), *((ident, f"{each.name}: {each.command}") for ident, each in runs.items())]
 
 
+def _keys(gate: DirectGate) -> Values:
+    return [(name, key.role) for name, key in gate.state.access_keys.items()]
+
+
+complete_key = _from_store(_keys)
 complete_ticket = _from_store(_tickets)
 complete_lease = _from_store(_leases)
 complete_job = _from_store(_jobs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from fleetgate.core.access.keys import KeyCommand
 from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.entities import BudgetRule, PlanRule, Rule, Spec, Ticket
 from fleetgate.core.plans.reading import PlanReading
@@ -431,6 +432,7 @@ Command = (
     | AddBudget
     | ObserveRates
     | ObservePlan
+    | KeyCommand
     | Pause
     | UseUp
     | Resume

@@ -17,6 +17,7 @@ from typing import Any
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.access.keys import CreateKey, RemoveKey, RotateKey
 from fleetgate.core.deadlines import (
     ACCEPT,
     CLAIM,
@@ -34,6 +35,7 @@ from fleetgate.core.deadlines import (
 )
 from fleetgate.core.entities import Spec, Ticket
 from fleetgate.core.errors import InternalError
+from fleetgate.core.handlers.access_keys import AccessKeyHandler
 from fleetgate.core.handlers.acquire import AcquireHandler
 from fleetgate.core.handlers.adopt import AdoptHandler
 from fleetgate.core.handlers.backoffs import BackoffHandler
@@ -102,6 +104,7 @@ class Engine:
         requests = self._requests
         tickets, jobs = TicketHandler(state, record), JobHandler(state, record)
         caps, hosts = CapHandler(state, record), HostHandler(state, record)
+        keys = AccessKeyHandler(state, record)
         return {
             cmd.Acquire: requests.acquire,
             cmd.Offer: jobs.offer,
@@ -133,6 +136,9 @@ class Engine:
             cmd.AddBudget: budgets.add,
             cmd.ObserveRates: budgets.observe_rates,
             cmd.ObservePlan: self._plans.observe,
+            CreateKey: keys.create,
+            RotateKey: keys.rotate,
+            RemoveKey: keys.remove,
             cmd.Pause: caps.pause,
             cmd.Resume: caps.resume,
             cmd.UseUp: self._rate_limits.use_up,

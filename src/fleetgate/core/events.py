@@ -6,6 +6,8 @@ for readers of `fleetgate history`; a test fails when one is missing there.
 
 from msgspec import Struct
 
+from fleetgate.core.access.keys import KeyRemoved as KeyRemoved
+from fleetgate.core.access.keys import KeySet as KeySet
 from fleetgate.core.budget_events import BudgetAdded as BudgetAdded
 from fleetgate.core.budget_events import BudgetReached as BudgetReached
 from fleetgate.core.budget_events import BudgetRemoved as BudgetRemoved
@@ -430,6 +432,8 @@ Event = (
     | RatesObserved
     | PlanObserved
     | PlanRunway
+    | KeySet
+    | KeyRemoved
     | Observed
     | Paused
     | Resumed

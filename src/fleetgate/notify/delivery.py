@@ -25,7 +25,7 @@ from fleetgate.log.store_files import make_file
 from fleetgate.notify.messages import Message, messages_of, wanted
 from fleetgate.notify.senders import Document, sender
 from fleetgate.notify.targets import Saved, Target
-from fleetgate.present.event_text import event_json
+from fleetgate.present.json.events import event_json
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.usage.period import zone_of
 

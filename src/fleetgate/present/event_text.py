@@ -1,142 +1,25 @@
-"""Events of the log, as JSON and as sentences (rule O7)."""
+"""Events of the log, as sentences (rule O7)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache
-from typing import Any, NamedTuple, get_args
-
-from msgspec import Struct
-from msgspec.structs import asdict, fields
+from typing import Any
 
 from fleetgate.config.units import format_duration
 from fleetgate.core import events as ev
-from fleetgate.core.entities import BudgetRule, Reason, Rule, Spec
-from fleetgate.core.model_names import parse_model
+from fleetgate.core.entities import Reason, Rule
 from fleetgate.core.usage import Usage
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.budgets.plan_windows import PLAN_SENTENCES
-from fleetgate.present.json.state import process_json, reason_json
-from fleetgate.present.json.usage import budget_amount, unit_of, usage_json
-from fleetgate.present.log_time import Json, LogTimes
+from fleetgate.present.json.access_keys import rights_text
+from fleetgate.present.json.events import without_secrets
+from fleetgate.present.json.usage import unit_of
 from fleetgate.present.request_text import command_of
 from fleetgate.present.text import amount_text, count, span, spent_text
-from fleetgate.present.wall_time import utc
 from fleetgate.signals.agents.placeholders import filled_text
-from fleetgate.signals.redaction import redact_text
 
 _COMMAND = 60
 _STATES = {"cancelled": "was cancelled", "lost": "is lost"}  # the others are words that fit a sentence
-
-TYPES = {cls.__struct_config__.tag: cls for cls in get_args(ev.Event)}
-
-
-def event_json(seq: int, at: int, event: ev.Event, moments: LogTimes) -> Json:
-    """An event as JSON (rule O7). A finished run also has its provider and account."""
-    document: Json = {"seq": seq, "at": moments.utc(at), "type": event.__struct_config__.tag}
-    if isinstance(event, ev.Queued):
-        document["id"] = event.ticket.id
-    document |= _fields(event, moments)
-    if isinstance(event, ev.Released | ev.Reclaimed):
-        document["provider"], document["account"] = _account(event.model)
-    elif isinstance(event, ev.BudgetReached | ev.BudgetAdded):
-        document |= {
-            name: budget_amount(event.budget, getattr(event, name)) for name in ("used", "amount") if name in document
-        }
-    elif isinstance(event, ev.HourClosed):
-        document["hour"] = moments.utc(event.hour * _HOUR_MS)
-    elif isinstance(event, ev.FileLoaded):
-        document["modified"] = utc(event.modified)  # wall time already
-    return document
-
-
-@lru_cache(1024)
-def _account(model: str) -> tuple[str | None, str | None]:
-    """The provider and the account of a model, if there is one."""
-    parsed = parse_model(model) if model else None
-    return (parsed.provider, parsed.account) if parsed else (None, None)
-
-
-def _fields(record: Struct, moments: LogTimes) -> Json:
-    """A record's fields with times and processes as in all JSON output; empty values are null."""
-    document: dict[str, Any] = asdict(record)
-    kinds = _kinds(type(record))
-    for name in kinds.texts:
-        if not document[name]:
-            document[name] = None
-    offset_ms = moments.offset_ms
-    for name in kinds.times:
-        value = document[name]
-        document[name] = utc(value + offset_ms) if value else None
-    for name in kinds.processes:
-        document[name] = _process_fields(document[name])
-    for name in kinds.others:
-        value = document[name]
-        if isinstance(value, Struct):
-            document[name] = _nested(value, moments)
-        elif isinstance(value, tuple) and value and isinstance(value[0], Struct):
-            document[name] = [_nested(each, moments) for each in value]
-        elif value == "":
-            document[name] = None
-    if document.get("command"):
-        document["command"] = _without_secrets(document["command"])
-    document.pop("wake", None)  # an address that means something to its process alone
-    return document
-
-
-def _nested(record: Struct, moments: LogTimes) -> Json:
-    if isinstance(record, Spec):
-        return _spec_fields(record)
-    if isinstance(record, Usage):
-        return asdict(usage_json(record))  # type: ignore[arg-type]
-    if isinstance(record, BudgetRule):
-        name = f"{record.selector} {record.unit}/{record.per}"
-        shown = {each: budget_amount(name, getattr(record, each)) for each in ("amount", "burst")}
-        return _fields(record, moments) | shown
-    return asdict(reason_json(record, moments)) if isinstance(record, Reason) else _fields(record, moments)
-
-
-@lru_cache(1024)
-def _spec_fields(spec: Spec) -> Json:
-    """Most requests are like others: shared, and not to be changed."""
-    return asdict(spec) | {"host": spec.host or None}
-
-
-class _Kinds(NamedTuple):
-    """The names of a record's fields, by how they are told; those that are told as they are have no place here."""
-
-    texts: list[str]
-    times: list[str]
-    processes: list[str]
-    others: list[str]
-
-
-@cache
-def _kinds(kind: type[Struct]) -> _Kinds:
-    types = {field.name: field.type for field in fields(kind)}
-    plain = {int, bool, float, str}
-    return _Kinds(
-        [name for name, type in types.items() if type is str and name not in _PROCESSES],
-        [name for name in types if name in _TIMES],
-        [name for name in types if name in _PROCESSES],
-        [name for name, type in types.items() if type not in plain and name not in _TIMES | _PROCESSES],
-    )
-
-
-@lru_cache(1024)
-def _process_fields(value: str) -> Json | None:
-    process = process_json(value)
-    return None if process is None else asdict(process)
-
-
-_HOUR_MS = 3_600_000
-_TIMES = frozenset(
-    (
-        *("until", "since", "resets_at", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by"),
-        "not_before",
-    )
-)
-_PROCESSES = frozenset(("holder", "child", "bound"))
 
 
 def sentence(event: ev.Event, at: int) -> str:
@@ -383,17 +266,21 @@ def _brief(reason: Reason) -> str:
     return reason.text.partition("; ")[0]
 
 
-@lru_cache(4096)
-def _without_secrets(command: str) -> str:
-    """Commands of older versions may have secrets in them; newer ones do not."""
-    return redact_text(command)
-
-
 def _quoted(command: str) -> str:
     if not command:
         return ""
-    command = _without_secrets(command)
+    command = without_secrets(command)
     return f" [{command if len(command) <= _COMMAND else command[: _COMMAND - 1] + '…'}]"
+
+
+def _key_set(event: ev.KeySet) -> str:
+    if event.rotated:
+        return f"access key {event.key.name} was replaced by {event.by}; the old one is worth nothing"
+    return f"access key {event.key.name} was created by {event.by}: {rights_text(event.key)}"
+
+
+def _key_removed(event: ev.KeyRemoved) -> str:
+    return f"access key {event.name} was removed by {event.by}"
 
 
 _SENTENCES: dict[type, Callable[[Any], str]] = {
@@ -425,6 +312,8 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.BudgetReached: _budget_reached,
     ev.RatesObserved: _rates_observed,
     **PLAN_SENTENCES,
+    ev.KeySet: _key_set,
+    ev.KeyRemoved: _key_removed,
     ev.Reclaimed: _reclaimed,
     ev.StopRequested: lambda event: f"{event.id} is being stopped, requested by {event.by}",
     ev.Cancelled: _cancelled,

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from fleetgate.config.errors import BadValue
 from fleetgate.config.settings import Settings
 from fleetgate.config.units import parse_duration_ms
+from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.entities import CLASSES
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.queue.order import MAX_PRIORITY
@@ -58,6 +59,7 @@ class Proxy:
         *,
         loopback: bool,
         is_token: Callable[[bytes], bool],
+        find_key: Callable[[str], AccessKey | None] = lambda _: None,
         folder: str,
         trusts: Callable[[object], bool] | None = None,
         on_end: Callable[[Exchange, float], None] | None = None,
@@ -73,6 +75,7 @@ class Proxy:
         self._loopback = loopback
         self._trusts = trusts or (lambda _: loopback)
         self._is_token = is_token
+        self._find_key = find_key
         self._folder = folder
         self._store = BodyMemory()
         self._salt = b""
@@ -92,7 +95,9 @@ class Proxy:
         self._upstreams = ProxiedProviders(settings)
         self._accounts.use(settings)
         here = "this service trusts only its own user" if self._loopback else "this service is not on loopback"
-        self._callers = Callers(settings, self._upstreams, self._accounts, self._identities, self._is_token, here)
+        self._callers = Callers(
+            settings, self._upstreams, self._accounts, self._identities, self._is_token, self._find_key, here
+        )
         self._routes: dict[bytes, Route] = {}
         self._log.close()
         self._log = AccessLog(self._folder if settings.serve.access_log else "")
@@ -191,6 +196,8 @@ class Proxy:
         if asked.ours:
             self._read_ours(exchange, asked.ours)
         exchange.project = exchange.route.project or exchange.project
+        if exchange.access_key is not None:
+            self._callers.apply_rights(exchange, exchange.access_key)
         return key
 
     def _read_ours(self, exchange: Exchange, ours: dict[bytes, bytes]) -> None:

@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fleetgate.config.settings import Settings
-from fleetgate.core.model_names import DEFAULT_ACCOUNT, Model, parse_model
+from fleetgate.core.access.keys import AGENT, VIEWER, AccessKey
+from fleetgate.core.entities import Spec
+from fleetgate.core.model_names import DEFAULT_ACCOUNT, Model, parse_model, shown
+from fleetgate.gate.access_keys import PREFIX
 from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.headers import bare_key, key_of, text_of, without_key
@@ -26,6 +29,7 @@ from fleetgate.proxy.routes import Route
 from fleetgate.proxy.unproven_keys import ACCOUNT as UNVERIFIED
 
 _MOST_NAMES = 4096
+_NO_PROJECT = Spec().project  # of a call that names none
 _PROVES = frozenset(("rate_limited", "usage_window", "quota", "overloaded"))  # refusals that are not about the key
 
 
@@ -39,6 +43,7 @@ class Callers:
         accounts: KeyAccounts,
         identities: LoginIdentities,
         is_token: Callable[[bytes], bool],
+        find_key: Callable[[str], AccessKey | None],
         here: str,
     ) -> None:
         self._settings = settings
@@ -46,6 +51,7 @@ class Callers:
         self._accounts = accounts
         self._identities = identities
         self._is_token = is_token
+        self._find_key = find_key
         self._here = here  # who is trusted without a token, in words
         self._names: dict[tuple[str, str, str], str] = {}
 
@@ -59,9 +65,10 @@ class Callers:
                 return key
         first = key_of(asked, exchange.query)
         said = {name: text_of(bare_key(name, value)) for name, value in asked.keys.items()}
-        ours = [name for name, key in said.items() if self._is_ours(key)]
-        token = bool(ours) or (bool(first) and self._is_ours(first))
-        if (token and self._is_ours(first)) or first == ANY_KEY:  # it means the key of the config
+        ours = [name for name, key in said.items() if self._is_ours(key, exchange)]
+        first_is_ours = bool(first) and self._is_ours(first, exchange)
+        token = bool(ours) or first_is_ours
+        if first_is_ours or first == ANY_KEY:  # it means the key of the config
             asked.keys.clear()
             exchange.query = without_key(exchange.query)
         for name in ours:
@@ -69,12 +76,34 @@ class Callers:
         exchange.trusted = token or is_local()
         key = key_of(asked, exchange.query)
         if not key and not exchange.trusted:
-            sentence = f"{self._here}: send a key of the provider's, or Fleetgate's own token as one"
+            sentence = f"{self._here}: send a key of the provider's, an access key, or Fleetgate's own token as one"
             raise ProxyRefusal(401, "key_needed", sentence)
         return key
 
-    def _is_ours(self, key: str) -> bool:
-        return self._is_token(b"Bearer " + key.encode("utf-8", "surrogatepass"))
+    def _is_ours(self, text: str, exchange: Exchange) -> bool:
+        """Whether a key is the service's token, or an access key, which is noted. ProxyRefusal."""
+        if not text.startswith(PREFIX):
+            return self._is_token(b"Bearer " + text.encode("utf-8", "surrogatepass"))
+        key = self._find_key(text)
+        if key is None:
+            raise ProxyRefusal(401, "key_wrong", "this access key is not valid: it is unknown, removed or expired")
+        if key.role == VIEWER:
+            sentence = f"the key {key.name} has the role viewer: calls need the role agent, operator or admin"
+            raise ProxyRefusal(403, "role_needed", sentence)
+        exchange.access_key = key
+        return True
+
+    def apply_rights(self, exchange: Exchange, key: AccessKey) -> None:
+        """Keep a call within what its access key allows. ProxyRefusal."""
+        if key.project and exchange.project not in (_NO_PROJECT, key.project) and key.role == AGENT:
+            sentence = f"the key {key.name} works for the project {key.project}, not for {shown(exchange.project)}"
+            raise ProxyRefusal(403, "role_needed", sentence)
+        if key.project and (key.role == AGENT or exchange.project == _NO_PROJECT):
+            exchange.project = key.project
+        if key.work_class:
+            exchange.work_class = key.work_class
+        if key.max_priority is not None:
+            exchange.priority = min(exchange.priority, key.max_priority)
 
     # The account.
 

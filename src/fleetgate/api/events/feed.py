@@ -17,7 +17,8 @@ from fleetgate.core import events as ev
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.protocol import LogReplaced, Position, StoreError, StoreMoved
-from fleetgate.present.event_text import event_json, sentence
+from fleetgate.present.event_text import sentence
+from fleetgate.present.json.events import event_json
 from fleetgate.present.log_time import LogTimes
 
 POLL_S = 0.5

@@ -24,7 +24,7 @@ from fleetgate.api.service import Service
 from fleetgate.front.asgi import Receive, Scope, Send, request_of
 from fleetgate.front.request import ClientRequest
 from fleetgate.log.protocol import Log
-from fleetgate.present.event_text import TYPES
+from fleetgate.present.json.events import TYPES
 from fleetgate.present.log_time import LogTimes
 
 HEARTBEAT_S = 15.0

@@ -8,4 +8,4 @@ from fleetgate.api.router.route import ApiRequest
 def client_of(request: ApiRequest) -> str:
     """The client that made a change."""
     client = request.scope.get("client")
-    return f"HTTP client {client[0]}" if client else "HTTP client"
+    return request.caller.named(str(client[0]) if client else "")

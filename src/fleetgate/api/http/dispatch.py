@@ -53,6 +53,6 @@ class Dispatch:
             self._proxy(request)
             return
         path = text_path(request)
-        may_change = self._guard.admit(request, path)
-        if not self._leases.take(request, path):
-            self._routes(request, {"may_change": may_change})
+        caller = self._guard.admit(request, path)
+        if not self._leases.take(request, path, caller):
+            self._routes(request, {"caller": caller})

@@ -6,7 +6,7 @@ is only for clients with the token, since its files are private.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -15,7 +15,11 @@ from fleetgate.api.http.client import client_of
 from fleetgate.api.jobs.bodies import JobBody, JobsBody, JobsSubmitted
 from fleetgate.api.router.route import ApiRequest, ApiResponse, DocumentedAnswer, Parameter, get, post
 from fleetgate.api.routes.read import Limit, Offset
+from fleetgate.api.security.caller import ANYONE, Caller
 from fleetgate.api.service import Service
+from fleetgate.core.access.keys import AGENT
+from fleetgate.core.errors import NotFound
+from fleetgate.core.model_names import shown
 from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputShape, SubmittedShape
 
 PAGE_BYTES = 256 * 1024
@@ -34,9 +38,10 @@ Wait = Annotated[float, Meta(ge=0, le=60, description="how long to wait where th
 Stream = Annotated[Literal["", "out", "err", "fleetgate"], Meta(description="only this stream")]
 
 
-@get("/v1/jobs", summary="What runs, what waits and why, what has ended")
+@get("/v1/jobs", summary="What runs, what waits and why, what has ended", role=ANYONE)
 async def jobs(
     service: Service,
+    caller: Caller,
     states: States = "",
     project: Project = "",
     name: Part = "",
@@ -46,18 +51,19 @@ async def jobs(
     offset: Offset = 0,
 ) -> JobsShape:
     chosen = tuple(word.strip() for word in states.split(",") if word.strip())
-    return await service.jobs.page(JobFilter(chosen, project, name, since_s, everything), offset, limit)
+    wanted = JobFilter(chosen, caller.project_for(project), name, since_s, everything)
+    return await service.jobs.page(wanted, offset, limit)
 
 
-@get("/v1/jobs/{ident}", summary="One job")
-async def job(service: Service, ident: str) -> JobShape:
-    return await service.jobs.do(lambda jobs: jobs.one(ident))
+@get("/v1/jobs/{ident}", summary="One job", role=ANYONE)
+async def job(service: Service, caller: Caller, ident: str) -> JobShape:
+    return await _own_job(service, caller, ident)
 
 
-@get("/v1/jobs/{ident}/output", summary="What a job printed; with `wait_s`, as it prints it")
+@get("/v1/jobs/{ident}/output", summary="What a job printed; with `wait_s`, as it prints it", role=AGENT)
 async def output(
     service: Service,
-    request: ApiRequest,
+    caller: Caller,
     ident: str,
     after: After = "",
     limit: Bytes = PAGE_BYTES,
@@ -65,10 +71,8 @@ async def output(
     stream: Stream = "",
     wait_s: Wait = 0.0,
 ) -> OutputShape:
-    if not request.scope["state"].get("may_change"):
-        raise RequestRefused(
-            401, "token_needed", "job output needs the token, or a browser that `fleetgate open` signed in"
-        )
+    if caller.project:  # the output of a run is for those who may see all projects
+        await _own_job(service, caller, ident)
     if after and tail is not None:
         raise RequestRefused(400, "bad_request", "after and tail: valid is one of the two", field="tail")
     return await service.jobs.output(ident, after, limit, tail, stream, wait_s, service.stopping)
@@ -78,20 +82,42 @@ async def output(
     "/v1/jobs",
     summary="Leave work in the line, to be done by a worker",
     answers={200: DocumentedAnswer(SubmittedShape, "One with this key is there")},
+    role=AGENT,
 )
 async def submit(service: Service, request: ApiRequest, data: JobBody) -> ApiResponse[SubmittedShape]:
     _check_may_submit(service)
     by = client_of(request)
-    (one,) = await service.jobs.do(lambda jobs: jobs.submit([data.said()], by))
+    (one,) = await service.jobs.do(lambda jobs: jobs.submit([_said(data, request.caller)], by))
     return ApiResponse(one, status=201 if one.new else 200)
 
 
-@post("/v1/jobs/batch", summary="Many jobs in one transaction, all or none")
+@post("/v1/jobs/batch", summary="Many jobs in one transaction, all or none", role=AGENT)
 async def submit_many(service: Service, request: ApiRequest, data: JobsBody) -> JobsSubmitted:
     _check_may_submit(service)
     by = client_of(request)
-    said = [each.said() for each in data.jobs]
+    said = [_said(each, request.caller) for each in data.jobs]
     return JobsSubmitted(await service.jobs.do(lambda jobs: jobs.submit(said, by)))
+
+
+def _said(body: JobBody, caller: Caller) -> dict[str, Any]:
+    """A job as its client describes it, within what the client's key allows."""
+    return body.said() | {
+        name: value
+        for name, value in (
+            ("project", caller.project_for(body.project)),
+            ("class", caller.class_for(body.work_class)),
+            ("priority", caller.priority_for(body.priority)),
+        )
+        if value
+    }
+
+
+async def _own_job(service: Service, caller: Caller, ident: str) -> JobShape:
+    """A job that the caller may see; one of another project is not there."""
+    job = await service.jobs.do(lambda jobs: jobs.one(ident))
+    if caller.project and job.project != caller.project:
+        raise NotFound(f"no job {shown(ident)}")
+    return job
 
 
 def _check_may_submit(service: Service) -> None:
@@ -103,14 +129,16 @@ def _check_may_submit(service: Service) -> None:
         )
 
 
-@post("/v1/jobs/{ident}/cancel", summary="Take a job out of the queue, or end it", status=200)
+@post("/v1/jobs/{ident}/cancel", summary="Take a job out of the queue, or end it", status=200, role=AGENT)
 async def cancel(service: Service, request: ApiRequest, ident: str) -> JobShape:
+    await _own_job(service, request.caller, ident)
     by = client_of(request)
     return await service.jobs.do(lambda jobs: jobs.cancel(ident, by))
 
 
-@post("/v1/jobs/{ident}/retry", summary="Run a finished job again", status=200)
+@post("/v1/jobs/{ident}/retry", summary="Run a finished job again", status=200, role=AGENT)
 async def retry(service: Service, request: ApiRequest, ident: str) -> JobShape:
+    await _own_job(service, request.caller, ident)
     by = client_of(request)
     return await service.jobs.do(lambda jobs: jobs.retry(ident, by))
 

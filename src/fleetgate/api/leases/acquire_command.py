@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 
 from fleetgate.api.bodies import AcquireBody
+from fleetgate.api.security.caller import Caller
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Spec
 from fleetgate.core.errors import BadRequest
@@ -16,7 +17,7 @@ from fleetgate.present.wall_time import parse_since_ms
 from fleetgate.signals.redaction import shown_text
 
 
-def read_acquire(gate: ServiceGate, body: AcquireBody, client: str) -> cmd.Acquire:
+def read_acquire(gate: ServiceGate, body: AcquireBody, caller: Caller, client: str) -> cmd.Acquire:
     queue = body.wait_s > 0 if body.queue is None else body.queue
     since = None
     if body.since is not None:
@@ -24,11 +25,11 @@ def read_acquire(gate: ServiceGate, body: AcquireBody, client: str) -> cmd.Acqui
         since = parse_since_ms(text, "since", zone=UTC) - offset_ms(gate)
     return acquire_command(
         gate.core,
-        _spec(gate, body),
+        _spec(gate, body, caller),
         ident=body.id or "",
         wait=queue or body.wait_s > 0,
         since=since,
-        priority=body.priority,
+        priority=caller.priority_for(body.priority),
         expires_ms=0 if body.expires_s is None else max(int(body.expires_s * 1000), 1),
         command=_plain(shown_text(body.command)),
         key=_plain(body.key),
@@ -39,13 +40,13 @@ def read_acquire(gate: ServiceGate, body: AcquireBody, client: str) -> cmd.Acqui
     )
 
 
-def _spec(gate: ServiceGate, body: AcquireBody) -> Spec:
+def _spec(gate: ServiceGate, body: AcquireBody, caller: Caller) -> Spec:
     models = body.models or gate.settings.models
-    project = body.project or "default"
+    project = caller.project_for(body.project) or "default"
     if not project.isprintable() or project != project.strip():
         raise BadRequest(f"project {shown(project)}: valid is up to 100 printable characters")
     return gate.core.acquisition.spec(
-        models, body.kind, body.slots, project, body.any, read_model, work_class=body.work_class
+        models, body.kind, body.slots, project, body.any, read_model, work_class=caller.class_for(body.work_class)
     )
 
 

@@ -15,8 +15,10 @@ from fleetgate.api.bodies import AcquireBody, ReleaseBody
 from fleetgate.api.errors import complain, refusal
 from fleetgate.api.leases import operations
 from fleetgate.api.router.arguments import unreadable
+from fleetgate.api.security.caller import Caller
 from fleetgate.api.security.request_guard import SECURE_HEADERS
 from fleetgate.api.service import Service
+from fleetgate.core.access.keys import AGENT
 from fleetgate.front.request import ClientLeft, ClientRequest, header_lines
 
 _acquire = msgspec.json.Decoder(AcquireBody).decode
@@ -33,18 +35,20 @@ class DirectLeases:
         self._service = service
         self._keep = keep
 
-    def take(self, request: ClientRequest, path: str) -> bool:
+    def take(self, request: ClientRequest, path: str, caller: Caller) -> bool:
         """Handle a request if it is one for a lease; returns whether it is. The guard has let it pass."""
         found = _find(path)
         if found is None or request.method != "POST":
             return False
-        self._keep(asyncio.get_running_loop().create_task(self._answer(request, found[1] or "", found[2] or "")))
+        caller.must_be(AGENT)
+        answer = self._answer(request, caller, found[1] or "", found[2] or "")
+        self._keep(asyncio.get_running_loop().create_task(answer))
         return True
 
-    async def _answer(self, request: ClientRequest, ident: str, verb: str) -> None:
+    async def _answer(self, request: ClientRequest, caller: Caller, ident: str, verb: str) -> None:
         extra = b""
         try:
-            status, shape = await self._work(request, ident, verb)
+            status, shape = await self._work(request, caller, ident, verb)
         except ClientLeft:
             return
         except asyncio.CancelledError:  # the service ends, and has waited long enough
@@ -58,13 +62,13 @@ class DirectLeases:
         if not request.gone:
             request.respond_with(status, _HEADERS + extra, _encode(shape))
 
-    async def _work(self, request: ClientRequest, ident: str, verb: str) -> tuple[int, object]:
+    async def _work(self, request: ClientRequest, caller: Caller, ident: str, verb: str) -> tuple[int, object]:
         """What a request asks for is done: the answer. Raises what is wrong with it."""
         body = request.take_body() if request.body_complete else await request.read_whole_body()
         address = str(request.client[0]) if request.client else ""
         if not verb:
-            return await operations.ask(self._service, _acquire(body), address, request.watch_client)
+            return await operations.ask(self._service, _acquire(body), caller, address, request.watch_client)
         if verb == "release":
             said = _release(body) if body else ReleaseBody()
-            return 200, await operations.release(self._service, ident, said, f"HTTP client {address}")
-        return 200, await operations.renew(self._service, ident)
+            return 200, await operations.release(self._service, ident, said, caller, caller.named(address))
+        return 200, await operations.renew(self._service, ident, caller)

@@ -15,9 +15,11 @@ from fleetgate.api.bodies import (
 )
 from fleetgate.api.errors import conflict
 from fleetgate.api.leases.acquire_command import read_acquire
+from fleetgate.api.security.caller import Caller
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.access.keys import OPERATOR
 from fleetgate.core.entities import Lease, Spec
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.queue.positions import QueueView, TicketView, row_of
@@ -37,12 +39,14 @@ WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "s
 
 
 async def ask(
-    service: Service, body: AcquireBody, client: str, hung_up: WatchConnection
+    service: Service, body: AcquireBody, caller: Caller, client: str, hung_up: WatchConnection
 ) -> tuple[int, LeaseAnswer | DeferredAnswer]:
     """rule H2: a lease, a place in the queue, or a refusal; with the status that goes with it."""
     if body.wait_s > 0:
         service.check_room_to_wait()
-    command = read_acquire(service.gate, body, client)
+    command = read_acquire(service.gate, body, caller, client)
+    if body.id is not None and caller.project:
+        await _check_project(service, caller, body.id)
     if body.estimate is not None:
         prices = service.gate.settings.prices
         command.estimate = await with_cost(body.estimate.usage(), command.spec.models, prices)
@@ -98,13 +102,21 @@ def lease_answer(lease: Lease, service: Service) -> LeaseAnswer:
     return LeaseAnswer(lease.id, lease.model or None, lease.waited_ms / 1000, lease.ticket.renew_ms / 1000, ends_at)
 
 
-async def renew(service: Service, ident: str) -> RenewAnswer:
+async def _check_project(service: Service, caller: Caller, ident: str) -> None:
+    """Refuse a lease or ticket of another project, if there is one of this id."""
+    state, _ = await service.look()
+    if ident in state.leases or ident in state.tickets:
+        caller.must_own(state, ident)
+
+
+async def renew(service: Service, ident: str, caller: Caller) -> RenewAnswer:
+    await _check_project(service, caller, ident)
     lease = await service.clients.renew(ident)
     ends_at = utc(lease.ends_at + offset_ms(service.gate)) if lease.ends_at else None
     return RenewAnswer(lease.id, lease.ticket.renew_ms / 1000, ends_at)
 
 
-async def release(service: Service, given: str, body: ReleaseBody, by: str) -> ReleaseAnswer:
+async def release(service: Service, given: str, body: ReleaseBody, caller: Caller, by: str) -> ReleaseAnswer:
     """Harmless when it is over already (rule L1)."""
     if body.retry_after_s is not None and body.outcome not in WITH_A_WAIT:
         raise BadRequest(f"retry_after_s goes with an outcome of {', '.join(WITH_A_WAIT)}")
@@ -112,12 +124,16 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
         raise BadRequest("force has no outcome: leave out one of the two")
     if body.force and body.usage is not None:
         raise BadRequest("force has no usage, what was reserved counts as used: leave out one of the two")
+    if body.force:
+        caller.must_be(OPERATOR)
     ident = given
     if not (len(given) == LENGTH and given in service.clients):
         found = await _find(service, given)
         if found is None:
             return ReleaseAnswer(given, False, None, None, body.force, 0)
         ident = found
+    if caller.project:
+        await _check_project(service, caller, ident)
     command: cmd.Command = cmd.Reclaim(ident, by)
     if not body.force:
         await _check_owner(service, ident)
@@ -135,7 +151,7 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
     return ReleaseAnswer(ident, False, None, None, body.force, 0)
 
 
-async def stop(service: Service, given: str, by: str) -> StopAnswer:
+async def stop(service: Service, given: str, caller: Caller, by: str) -> StopAnswer:
     """Have the agent or job of a lease stopped (rule L6). Harmless when it has ended."""
     ident = await _find(service, given)
     if ident is None:
@@ -144,6 +160,7 @@ async def stop(service: Service, given: str, by: str) -> StopAnswer:
     lease = state.leases.get(ident)
     if lease is None:
         return StopAnswer(ident, False, False, None)
+    caller.must_own(state, ident)
     if why_not := why_not_to_stop(lease):
         raise conflict(why_not)
     if lease.ticket.job:

@@ -23,7 +23,7 @@ class Argument(NamedTuple):
     """One parameter of a route's function."""
 
     name: str  # in the function
-    place: str  # given, request, body, path, query or header
+    place: str  # given, request, caller, body, path, query or header
     shown: str  # its name in requests
     type: Any
     default: Any
@@ -43,8 +43,8 @@ def arguments_of(route: ApiRoute, given: frozenset[str]) -> list[Argument]:
                 shown, place = mark.name, "header" if isinstance(mark, Header) else "query"
         if name in given:
             place = "given"
-        elif name == "request":
-            place = "request"
+        elif name in ("request", "caller"):
+            place = name
         elif name == "data":
             place = "body"
         elif name in in_path:
@@ -78,13 +78,14 @@ class ArgumentReader:
         arguments = arguments_of(route, frozenset(given))
         self._given = {each.name: given[each.name] for each in arguments if each.place == "given"}
         self._request = [each.name for each in arguments if each.place == "request"]
+        self._caller = [each.name for each in arguments if each.place == "caller"]
         self._path = [each for each in arguments if each.place == "path"]
         self._query = [each for each in arguments if each.place == "query"]
         self._headers = [each for each in arguments if each.place == "header"]
         body = [each for each in arguments if each.place == "body"]
         self._body = body[0] if body else None
         for each in arguments:
-            if each.place != "given" and each.place != "request":
+            if each.place not in ("given", "request", "caller"):
                 msgspec.json.Decoder(each.type)  # TypeError now, not at a request, if it is no type that can be read
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(body[0].type if body else Any).decode
 
@@ -92,6 +93,8 @@ class ArgumentReader:
         values = dict(self._given)
         for name in self._request:
             values[name] = request
+        for name in self._caller:
+            values[name] = request.caller
         for each in self._path:
             values[each.name] = _value(each, in_path.get(each.name))
         if self._query:

@@ -3,7 +3,7 @@
 A route is an `async` function with a path. Its parameters say what it needs, by name:
 
 - `service`, or what else the router is given, is passed as it is;
-- `request` is the request itself;
+- `request` is the request itself, and `caller` the one who sent it;
 - `data` is the body, JSON of the annotated type; with a default it may be left out;
 - a name in the path is a part of it: `{ident}` one segment, `{ident:path}` all the rest;
 - every other parameter is one of the query, or a header if its type is marked with `Header`.
@@ -19,6 +19,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from fleetgate.api.security.caller import Caller
+from fleetgate.core.access.keys import OPERATOR, VIEWER
 from fleetgate.front.request import ClientLeft
 
 T = TypeVar("T")
@@ -43,6 +45,12 @@ class ApiRequest:
     @property
     def method(self) -> str:
         return str(self.scope["method"])
+
+    @property
+    def caller(self) -> Caller:
+        """Whose request it is, as the guard found."""
+        caller: Caller = self.scope["state"]["caller"]
+        return caller
 
     @property
     def path(self) -> str:
@@ -115,9 +123,10 @@ class ApiRoute(Struct, frozen=True, kw_only=True, eq=False):
     headers: tuple[str, ...]  # that its answers have, for the document
     body_schema: dict[str, Any] | None  # of a body that the function reads itself
     documented: bool
+    role: str  # that a caller must have
 
 
-def _decorator(method: str, default_status: int) -> Callable[..., Callable[[Handler], ApiRoute]]:
+def _decorator(method: str, default_status: int, default_role: str) -> Callable[..., Callable[[Handler], ApiRoute]]:
     def route(
         path: str,
         *,
@@ -128,6 +137,7 @@ def _decorator(method: str, default_status: int) -> Callable[..., Callable[[Hand
         headers: tuple[str, ...] = (),
         body_schema: dict[str, Any] | None = None,
         documented: bool = True,
+        role: str = default_role,
     ) -> Callable[[Handler], ApiRoute]:
         def decorate(handler: Handler) -> ApiRoute:
             return ApiRoute(
@@ -141,6 +151,7 @@ def _decorator(method: str, default_status: int) -> Callable[..., Callable[[Hand
                 headers=headers,
                 body_schema=body_schema,
                 documented=documented,
+                role=role,
             )
 
         return decorate
@@ -148,7 +159,7 @@ def _decorator(method: str, default_status: int) -> Callable[..., Callable[[Hand
     return route
 
 
-get = _decorator("GET", 200)
-put = _decorator("PUT", 200)
-post = _decorator("POST", 201)
-delete = _decorator("DELETE", 200)
+get = _decorator("GET", 200, VIEWER)
+put = _decorator("PUT", 200, OPERATOR)
+post = _decorator("POST", 201, OPERATOR)
+delete = _decorator("DELETE", 200, OPERATOR)

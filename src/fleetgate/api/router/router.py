@@ -57,6 +57,7 @@ class Router:
                 answer: Any = ApiResponse(b"", status=204, headers={"allow": found})
             else:
                 bound, in_path = found
+                request.caller.must_be(bound.route.role)
                 status, media_type = bound.route.status, bound.route.media_type
                 answer = await bound.handler(**await bound.arguments.read(request, in_path))
         except ClientLeft:

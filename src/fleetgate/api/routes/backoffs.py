@@ -10,6 +10,7 @@ from fleetgate.api.bodies import BackoffBody, ClearedAnswer, SelectAnswer, Selec
 from fleetgate.api.errors import conflict
 from fleetgate.api.router.route import Parameter, delete, post, put
 from fleetgate.api.routes.read import candidates, lacking, selected, some_candidates
+from fleetgate.api.security.caller import ANYONE
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
@@ -49,7 +50,7 @@ async def clear_backoffs(
     return ClearedAnswer(names, entered(events))
 
 
-@post("/v1/select", summary="The model to use now; with `rotate`, the least recently chosen", status=200)
+@post("/v1/select", summary="The model to use now; with `rotate`, the least recently chosen", status=200, role=ANYONE)
 async def select(service: Service, data: SelectBody) -> SelectAnswer:
     models = some_candidates(candidates(service, data.models))
     state, moments = await service.look()

@@ -17,6 +17,7 @@ import fleetgate
 from fleetgate.api.errors import RequestRefused
 from fleetgate.api.router.route import ApiRequest, ApiResponse, get
 from fleetgate.api.routes.docs_page import docs_page
+from fleetgate.api.security.caller import ANYONE
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(fleetgate.__file__)), "dashboard")
 
@@ -85,13 +86,13 @@ class DashboardFiles:
 FILES = DashboardFiles()
 
 
-@get("/", summary="The dashboard", documented=False)
+@get("/", summary="The dashboard", documented=False, role=ANYONE)
 async def index(request: ApiRequest) -> Content:
     file = FILES.find("index.html")
     return _sent(request, file or _made(_PLAIN_PAGE.encode(), TYPES[".html"]))
 
 
-@get("/assets/{path:path}", documented=False)
+@get("/assets/{path:path}", documented=False, role=ANYONE)
 async def asset(request: ApiRequest, path: str) -> Content:
     file = FILES.find(path.lstrip("/"))
     if file is None:
@@ -99,7 +100,7 @@ async def asset(request: ApiRequest, path: str) -> Content:
     return _sent(request, file)
 
 
-@get("/favicon.ico", documented=False)
+@get("/favicon.ico", documented=False, role=ANYONE)
 async def favicon(request: ApiRequest) -> Content:
     file = FILES.find("favicon.ico") or FILES.find("favicon.svg")
     if file is None:
@@ -126,17 +127,17 @@ class ApiDocument:
         return _made(docs_page(self._document).encode(), TYPES[".html"])
 
 
-@get("/openapi.json", documented=False)
+@get("/openapi.json", documented=False, role=ANYONE)
 async def openapi(request: ApiRequest, document: ApiDocument) -> Content:
     return _sent(request, document.json)
 
 
-@get("/docs", documented=False)
+@get("/docs", documented=False, role=ANYONE)
 async def docs(request: ApiRequest, document: ApiDocument) -> Content:
     return _sent(request, document.page)
 
 
-@get("/docs.css", documented=False)
+@get("/docs.css", documented=False, role=ANYONE)
 async def docs_style(request: ApiRequest) -> Content:
     from fleetgate.api.routes.docs_page import STYLE
 

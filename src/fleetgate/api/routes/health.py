@@ -5,11 +5,12 @@ from __future__ import annotations
 from fleetgate.api.bodies import HealthAnswer
 from fleetgate.api.metrics.prometheus import CONTENT_TYPE
 from fleetgate.api.router.route import ApiResponse, DocumentedAnswer, get
+from fleetgate.api.security.caller import ANYONE
 from fleetgate.api.service import Service
 from fleetgate.core.errors import FleetgateError
 
 
-@get("/healthz", summary="Whether the process responds")
+@get("/healthz", summary="Whether the process responds", role=ANYONE)
 async def healthz() -> HealthAnswer:
     return HealthAnswer("ok")
 
@@ -17,6 +18,7 @@ async def healthz() -> HealthAnswer:
 @get(
     "/readyz",
     summary="Whether the store can be read, the workers are running and the service is not stopping",
+    role=ANYONE,
     answers={503: DocumentedAnswer(HealthAnswer, "Not now")},
 )
 async def readyz(service: Service) -> ApiResponse[HealthAnswer]:

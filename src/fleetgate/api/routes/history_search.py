@@ -10,7 +10,7 @@ from fleetgate.api.history_reader import unhurried
 from fleetgate.api.router.route import get
 from fleetgate.api.routes.read import Types, event_types
 from fleetgate.api.service import Service
-from fleetgate.present.event_text import TYPES
+from fleetgate.present.json.events import TYPES
 from fleetgate.present.search.history_search import HistorySearch
 from fleetgate.present.wall_time import parse_since_ms
 

@@ -18,9 +18,11 @@ from fleetgate.api.errors import conflict
 from fleetgate.api.http.client import client_of
 from fleetgate.api.router.route import ApiRequest, post
 from fleetgate.api.routes.caps import set_rule
+from fleetgate.api.security.caller import Caller
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.access.keys import AGENT
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import shown
@@ -83,12 +85,13 @@ async def restore(service: Service, data: RestoreBody) -> CapAnswer:
     return await set_rule(service, state, rule)
 
 
-@post("/v1/report", summary="Report a rate limit", status=200)
-async def report(service: Service, data: ReportBody) -> ReportShape:
+@post("/v1/report", summary="Report a rate limit", status=200, role=AGENT)
+async def report(service: Service, caller: Caller, data: ReportBody) -> ReportShape:
     if (data.target is None) == (data.lease is None):
         raise BadRequest("give one of target (a pool or a model) and lease")
     state, _ = await service.look()
     if data.lease is not None:
+        caller.must_own(state, data.lease)
         command = of_lease(state, data.lease, None, data.kind)
     else:
         command = of_target(state, data.target or "", data.kind, service.gate.host)

@@ -9,24 +9,28 @@ from fleetgate.api.bodies import BumpAnswer, BumpBody, CancelAnswer, CancelBody
 from fleetgate.api.errors import conflict
 from fleetgate.api.http.client import client_of
 from fleetgate.api.router.route import ApiRequest, delete, post
+from fleetgate.api.security.caller import Caller
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
+from fleetgate.core.access.keys import AGENT
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.present.name_lookup import find_id, succeeded, waiting_ticket, whose
 
 
-@delete("/v1/tickets/{ident}", summary="Cancel a ticket", status=200)
+@delete("/v1/tickets/{ident}", summary="Cancel a ticket", status=200, role=AGENT)
 async def cancel_one(service: Service, request: ApiRequest, ident: str) -> CancelAnswer:
-    return await _cancel(service, [ident], client_of(request))
+    return await _cancel(service, request.caller, [ident], client_of(request))
 
 
-@post("/v1/tickets/cancel", summary="Cancel tickets, all or none", status=200)
+@post("/v1/tickets/cancel", summary="Cancel tickets, all or none", status=200, role=AGENT)
 async def cancel(service: Service, request: ApiRequest, data: CancelBody) -> CancelAnswer:
-    return await _cancel(service, data.ids, client_of(request))
+    return await _cancel(service, request.caller, data.ids, client_of(request))
 
 
-async def _cancel(service: Service, idents: list[str], by: str) -> CancelAnswer:
+async def _cancel(service: Service, caller: Caller, idents: list[str], by: str) -> CancelAnswer:
     state, _ = await service.look()
+    for ident in idents:
+        caller.must_own(state, ident)
     tickets = list(dict.fromkeys(waiting_ticket(state, ident).id for ident in idents))
     decided = await service.gate.decide(*(cmd.Cancel(ident, by) for ident in tickets))
     done = [ident for ident, each in zip(tickets, decided, strict=True) if each.error is None]

@@ -26,6 +26,7 @@ from fleetgate.api.bodies import (
 from fleetgate.api.history_reader import unhurried
 from fleetgate.api.metrics.time_series import SeriesShape
 from fleetgate.api.router.route import ApiRequest, Parameter, get
+from fleetgate.api.security.caller import ANYONE, Caller
 from fleetgate.api.security.session_routes import session_of
 from fleetgate.api.service import Service
 from fleetgate.config.environment import Environment
@@ -39,8 +40,9 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.log.protocol import Log
 from fleetgate.present import cap_listing
 from fleetgate.present.effective_settings import values, warnings
-from fleetgate.present.event_text import TYPES, event_json, sentence
+from fleetgate.present.event_text import sentence
 from fleetgate.present.json import listings
+from fleetgate.present.json.events import TYPES, event_json
 from fleetgate.present.json.state import (
     BackoffShape,
     CapacityShape,
@@ -135,9 +137,10 @@ async def tickets(
     return answer
 
 
-@get("/v1/tickets/{ident}", summary="One ticket")
-async def ticket(service: Service, ident: str) -> TicketShape:
+@get("/v1/tickets/{ident}", summary="One ticket", role=ANYONE)
+async def ticket(service: Service, caller: Caller, ident: str) -> TicketShape:
     state, moments = await service.look()
+    caller.must_own(state, ident)
     view = ticket_view(state, find_id(state, ident), moments.now)
     if view is None:
         raise NotFound(f"{ident} is not in the queue: it has a slot")
@@ -154,9 +157,10 @@ async def leases(service: Service) -> LeasesAnswer:
     return answer
 
 
-@get("/v1/leases/{ident}", summary="One lease")
-async def lease(service: Service, ident: str) -> LeaseShape:
+@get("/v1/leases/{ident}", summary="One lease", role=ANYONE)
+async def lease(service: Service, caller: Caller, ident: str) -> LeaseShape:
     state, moments = await service.look()
+    caller.must_own(state, ident)
     found = find_id(state, ident)
     view = next((view for view in lease_views(state, moments.now) if view.lease.id == found), None)
     if view is None:
@@ -188,16 +192,17 @@ def _holder(found: dict[tuple[str, str], HolderShape], ticket: Ticket, process: 
     return shape
 
 
-@get("/v1/capacity", summary="Is it worth asking now? Green, yellow or red")
+@get("/v1/capacity", summary="Is it worth asking now? Green, yellow or red", role=ANYONE)
 async def get_capacity(
     service: Service,
+    caller: Caller,
     models: Models = "",
     kind: Kind = "agents",
     project: Project = "",
     work_class: Annotated[WorkClass, Parameter("class")] | None = None,
 ) -> CapacityShape:
-    project = project or "default"
-    known = work_class or service.gate.settings.classes.get(project, NORMAL)
+    project = caller.project_for(project) or "default"
+    known = caller.class_for(work_class) or service.gate.settings.classes.get(project, NORMAL)
     spec = Spec(candidates(service, models), kind, 1, service.gate.host, project, work_class=known)
     if kind == "agents":  # agents that were started elsewhere count
         await service.gate.run_checks()
@@ -249,7 +254,7 @@ async def get_backoffs(service: Service) -> dict[str, list[BackoffShape]]:
     return {"backoffs": listings.backoffs(state, moments)}
 
 
-@get("/v1/select", summary="The model to use now, by what is backed off")
+@get("/v1/select", summary="The model to use now, by what is backed off", role=ANYONE)
 async def get_select(service: Service, models: Models = "") -> SelectAnswer:
     named = candidates(service, models)
     state, moments = await service.look()

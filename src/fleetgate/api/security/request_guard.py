@@ -14,8 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from fleetgate.api.errors import RequestRefused, refusal
+from fleetgate.api.security.caller import LOCAL_OPERATOR, OWNER, PUBLIC, READER, Caller
 from fleetgate.api.security.sessions import HEADER
 from fleetgate.api.security.tokens import Tokens
+from fleetgate.core.access.keys import AccessKey
 from fleetgate.front.request import ClientRequest, Headers
 from fleetgate.gate.serving.local_peer import LocalUsers, Peer
 
@@ -53,6 +55,7 @@ class Access(Struct):
     concurrency_token: bool
     may_submit: bool  # jobs: with this, a client can run any command
     users: LocalUsers  # of this machine, who are trusted on loopback
+    find_key: Callable[[str], AccessKey | None] = lambda _: None  # an access key by its text
 
     def trusts(self, peer: object) -> bool:
         """Whether a connection comes, over loopback, from a user of this machine who needs no token to be trusted."""
@@ -68,19 +71,19 @@ class Guard:
         self._most_connections = most_connections
         self._hosts: set[bytes] = set()  # some that were found right
 
-    def admit(self, request: ClientRequest, path: str) -> bool:
-        """Let a request pass; returns whether it may change something. Its body gets a limit. RequestRefused."""
+    def admit(self, request: ClientRequest, path: str) -> Caller:
+        """Let a request pass; returns whose it is. Its body gets a limit. RequestRefused."""
         if path in _HEALTH:
-            may_change, length = False, 0
+            caller, length = PUBLIC, 0
         else:
-            may_change, length = self._check(request, path)
-        most = JOBS_BYTES if may_change and path.startswith("/v1/jobs") else BODY_BYTES
+            caller, length = self._check(request, path)
+        most = JOBS_BYTES if caller.may_submit and path.startswith("/v1/jobs") else BODY_BYTES
         if length > most or request.body_size > most:
             raise RequestRefused(413, "too_large", f"the body is too large: at most {most} bytes")
         request.body_limit = most
-        return may_change
+        return caller
 
-    def _check(self, request: ClientRequest, path: str) -> tuple[bool, int]:
+    def _check(self, request: ClientRequest, path: str) -> tuple[Caller, int]:
         if len(request.path) + len(request.query) > PATH_BYTES:
             raise RequestRefused(414, "too_large", f"the address is too long: at most {PATH_BYTES} bytes")
         found: dict[bytes, bytes] = {}
@@ -102,11 +105,11 @@ class Guard:
             )
         self._check_host(found.get(b"host", b""))
         self._check_origin(request, path, found)
-        may_change = self._check_token(request, path, found)
+        caller = self._caller(request, path, found)
         length = _length(found, request.headers)
         if length and path.startswith("/v1/") and not _is_json(found.get(b"content-type")):
             raise RequestRefused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
-        return may_change, length
+        return caller, length
 
     def check_proxied(self, request: ClientRequest) -> None:
         """Check the Host and the Origin of a request to a provider; its key, the provider checks. RequestRefused."""
@@ -157,27 +160,23 @@ class Guard:
         if site not in (b"none", b"same-origin") and not (request.method == "GET" and path in _PAGES):
             raise _foreign("another page")
 
-    def _check_token(self, request: ClientRequest, path: str, found: dict[bytes, bytes]) -> bool:
-        """Returns whether it may change something."""
+    def _caller(self, request: ClientRequest, path: str, found: dict[bytes, bytes]) -> Caller:
+        """Whose request it is, by its token, its access key, its session or its local user."""
         access = self._access
         given = found.get(b"authorization")
         if given is not None:
-            if not access.tokens.is_token(given):
-                raise RequestRefused(
-                    401, "token_wrong", "this is not the token: it is in the file `token` of the state folder"
-                )
-            return True
+            return self._caller_with(given)
         secret = found.get(HEADER)
         if secret is not None and access.tokens.sessions.is_open(found.get(b"cookie", b""), secret):
-            return True
+            return OWNER
         safe = request.method in _SAFE
         if safe and (path in _PUBLIC or path.startswith("/assets/")):
-            return False
+            return PUBLIC
         if (request.method, path) == _SIGN_IN:
-            return False
+            return PUBLIC
         if safe or (path.startswith("/concurrency/") and not access.concurrency_token):
             if access.trusts(request.peer):
-                return False
+                return READER if safe else LOCAL_OPERATOR
             if access.loopback:
                 raise _stranger()
         raise RequestRefused(
@@ -185,6 +184,21 @@ class Guard:
             "token_needed",
             "this needs the token, as `Authorization: Bearer …`: it is in the file `token` of the state folder; "
             "in a browser, `fleetgate open` signs you in",
+        )
+
+    def _caller_with(self, authorization: bytes) -> Caller:
+        """The owner of a token or of an access key."""
+        if self._access.tokens.is_token(authorization):
+            return OWNER
+        scheme, _, text = authorization.partition(b" ")
+        if scheme.lower() == b"bearer":
+            key = self._access.find_key(text.strip().decode("latin-1"))
+            if key is not None:
+                return Caller(key.role, key)
+        raise RequestRefused(
+            401,
+            "token_wrong",
+            "this is neither the token, which is in the file `token` of the state folder, nor a valid access key",
         )
 
 

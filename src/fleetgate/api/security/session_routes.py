@@ -7,17 +7,19 @@ import asyncio
 from fleetgate.api.bodies import LinkAnswer, LinkBody, SessionShape, SignInAnswer, SignInBody, SignOutAnswer
 from fleetgate.api.errors import RequestRefused
 from fleetgate.api.router.route import ApiRequest, ApiResponse, delete, get, post
+from fleetgate.api.security.caller import ANYONE
 from fleetgate.api.security.link_files import remove_link_file, remove_old_link_files
 from fleetgate.api.security.sessions import CODE_S, HEADER
 from fleetgate.api.service import Service
 from fleetgate.config.paths import state_folder
+from fleetgate.core.access.keys import ADMIN
 from fleetgate.front.asgi import request_of
 from fleetgate.present.wall_time import utc
 
 _MARGIN_S = 5  # the file is a little younger than the code
 
 
-@post("/v1/login-links", summary="A one-time link that signs a browser in")
+@post("/v1/login-links", summary="A one-time link that signs a browser in", role=ADMIN)
 async def login_link(service: Service, data: LinkBody | None = None) -> LinkAnswer:
     # Its file, if it is not used: `fleetgate open` does not wait that long.
     asyncio.get_running_loop().call_later(CODE_S + _MARGIN_S, remove_old_link_files, state_folder())
@@ -26,7 +28,7 @@ async def login_link(service: Service, data: LinkBody | None = None) -> LinkAnsw
     return LinkAnswer(f"{service.url}/#code={code}", CODE_S)
 
 
-@get("/v1/session", summary="What this client may do, and which service it talks to")
+@get("/v1/session", summary="What this client may do, and which service it talks to", role=ANYONE)
 async def session(service: Service, request: ApiRequest) -> SessionShape:
     return session_of(service, request)
 
@@ -35,6 +37,7 @@ async def session(service: Service, request: ApiRequest) -> SessionShape:
     "/v1/session",
     summary="Sign in with a one-time code",
     status=200,
+    role=ANYONE,
     headers=("set-cookie",),
 )
 async def sign_in(service: Service, request: ApiRequest, data: SignInBody) -> ApiResponse[SignInAnswer]:
@@ -58,7 +61,7 @@ async def sign_in(service: Service, request: ApiRequest, data: SignInBody) -> Ap
     return ApiResponse(answer, headers=_headers(sessions.cookie_header(begun, tls=_is_tls(request))))
 
 
-@delete("/v1/session", summary="Sign out: end the session", status=200, headers=("set-cookie",))
+@delete("/v1/session", summary="Sign out: end the session", status=200, headers=("set-cookie",), role=ANYONE)
 async def sign_out(service: Service, request: ApiRequest) -> ApiResponse[SignOutAnswer]:
     sessions = service.access.tokens.sessions
     cookies, secret = request.header("cookie") or "", request.header(HEADER.decode()) or ""
@@ -69,7 +72,9 @@ async def sign_out(service: Service, request: ApiRequest) -> ApiResponse[SignOut
 def session_of(service: Service, request: ApiRequest) -> SessionShape:
     return SessionShape(
         version=service.version,
-        may_change=bool(request.scope["state"].get("may_change")),
+        may_change=request.caller.may_change,
+        role=request.caller.role or None,
+        key=request.caller.named_key or None,
         loopback=service.access.loopback,
         host=service.gate.host,
         seq=service.feed.seq,

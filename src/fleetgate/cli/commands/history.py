@@ -25,7 +25,8 @@ from fleetgate.core.model_names import shown
 from fleetgate.gate.outage_log import Trouble
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.protocol import LogReplaced, Position, StoreError
-from fleetgate.present.event_text import TYPES, event_json, sentence
+from fleetgate.present.event_text import sentence
+from fleetgate.present.json.events import TYPES, event_json
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.run_statistics import seq_before
 from fleetgate.present.wall_time import parse_moment_ms

@@ -86,6 +86,7 @@ def command(
             gate,
             loopback=access.loopback,
             is_token=access.tokens.is_token,
+            find_key=lambda text: access.find_key(text),
             trusts=access.trusts,
             folder=folder,
             on_end=telemetry.on_end,

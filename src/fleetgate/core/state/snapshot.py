@@ -69,6 +69,7 @@ def export_state(state: State, now: int) -> Snapshot:
         usage_rows=state.usage.rows(),
         preempt_after_ms=state.preempt_after_ms,
         weights=dict(sorted(state.rules.weights.items())),
+        access_keys=[key for _, key in sorted(state.access_keys.items())],
         file_plans=[rule for _, rule in sorted(state.plans.rules.file.items())],
         plan_windows=[_plan_record(window) for _, window in sorted(state.plans.windows.items())],
     )
@@ -97,6 +98,7 @@ def restore_state(state: State, snapshot: Snapshot) -> None:
     state.draining = dict(snapshot.draining)
     _restore_budgets(state, snapshot)
     _restore_plans(state, snapshot)
+    state.access_keys = {key.name: key for key in snapshot.access_keys}
     for record in snapshot.pools:
         _restore_pool(state, record)
     state.cap_events.attach()

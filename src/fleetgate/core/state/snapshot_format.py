@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.budgets.estimates import Ratio
 from fleetgate.core.entities import BudgetRule, Lease, PlanRule, Rule, Ticket
@@ -182,5 +183,6 @@ class Snapshot(Struct, omit_defaults=True):
     usage_rows: list[UsageRow] = field(default_factory=list)
     preempt_after_ms: int = 0
     weights: dict[str, int] = field(default_factory=dict)
+    access_keys: list[AccessKey] = field(default_factory=list)
     file_plans: list[PlanRule] = field(default_factory=list)
     plan_windows: list[PlanRecord] = field(default_factory=list)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from fleetgate.core import events as ev
+from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.budgets.estimates import Estimates
@@ -31,6 +32,7 @@ from fleetgate.core.pools.resource import Resource
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.queue.ticket_index import TicketIndex
 from fleetgate.core.queue.waiting_jobs import WaitingJobs
+from fleetgate.core.state.access_key_events import AccessKeyEvents
 from fleetgate.core.state.backoff_events import BackoffEvents
 from fleetgate.core.state.budget_events import BudgetEvents
 from fleetgate.core.state.cap_events import CapEvents
@@ -93,13 +95,14 @@ class State:
         self.preempt_after_ms = 0  # how long an interactive request waits before a job gives way; 0: none does
         self.plans = Plans()
         self.touched_plans: dict[str, PlanWindow] = {}  # windows that were seen since the engine looked
+        self.access_keys: dict[str, AccessKey] = {}  # by name
         self.estimates = Estimates()
         self.usage = UsageSums()
         rules = self.cap_events = CapEvents(self)
         backoffs = self.backoff_events = BackoffEvents(self)
         jobs = self.job_events = JobEvents(self)
         budgets = self.budget_events = BudgetEvents(self)
-        leases, plans = LeaseEvents(self), PlanEvents(self)
+        leases, plans, keys = LeaseEvents(self), PlanEvents(self), AccessKeyEvents(self)
         pools, hosts = LimitEvents(self), HostEvents(self)
         self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event changes
             ev.Queued: self._queued,
@@ -142,6 +145,8 @@ class State:
             ev.RatesObserved: budgets.rates_observed,
             ev.PlanObserved: plans.observed,
             ev.PlanRunway: plans.runway,
+            ev.KeySet: keys.key_set,
+            ev.KeyRemoved: keys.removed,
             ev.Observed: rules.observed,
             ev.Paused: pools.paused,
             ev.Resumed: pools.resumed,

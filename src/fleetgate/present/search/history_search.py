@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from fleetgate.core.events import Event
 from fleetgate.log.protocol import Log
-from fleetgate.present.event_text import event_json, sentence
+from fleetgate.present.event_text import sentence
+from fleetgate.present.json.events import event_json
 from fleetgate.present.log_time import Json, LogTimes
 from fleetgate.present.request_text import label
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import NamedTuple
 
+from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.usage import Reading, Usage
 from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.serving.model_calls import PendingCall
@@ -31,6 +32,7 @@ class Exchange:
     """A request of a client."""
 
     __slots__ = (
+        "access_key",
         "account",
         "apart",
         "api",
@@ -94,6 +96,7 @@ class Exchange:
         self.headers: CallHeaders
         self.body = body
         self.trusted = False  # the client may use the keys of the config
+        self.access_key: AccessKey | None = None  # that the client brought
         self.key = ""  # to be sent instead of the client's own
         self.own = False  # what is sent is the account's own credential
         self.secret = ""  # the client's own key

@@ -1,0 +1,102 @@
+"""The caller of a request: its role, and what its access key allows (rules E1, E2).
+
+The service's token, and a browser that it signed in, may do everything. A local user whom the service trusts may read.
+An access key has a role of its own; the key of an agent works for one project only, and sees nothing of others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fleetgate.api.errors import RequestRefused
+from fleetgate.core.access.keys import ADMIN, AGENT, OPERATOR, VIEWER, AccessKey
+from fleetgate.core.errors import NotFound
+from fleetgate.core.model_names import shown
+from fleetgate.core.state.state import State
+from fleetgate.present.name_lookup import find_id
+
+ANYONE = ""  # a route for every caller that the guard lets pass
+# Which roles may do what needs a role. An agent does not read what other projects do.
+_ALLOWED = {
+    ANYONE: frozenset(("", VIEWER, AGENT, OPERATOR, ADMIN)),
+    VIEWER: frozenset((VIEWER, OPERATOR, ADMIN)),
+    AGENT: frozenset((AGENT, OPERATOR, ADMIN)),
+    OPERATOR: frozenset((OPERATOR, ADMIN)),
+    ADMIN: frozenset((ADMIN,)),
+}
+
+
+class Caller(NamedTuple):
+    """What a client may do. Without a role, it sees only what is public."""
+
+    role: str
+    key: AccessKey | None = None
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the dashboard offers changes."""
+        return self.role in _ALLOWED[OPERATOR]
+
+    @property
+    def may_submit(self) -> bool:
+        return self.role in _ALLOWED[AGENT]
+
+    @property
+    def project(self) -> str:
+        """The only project that it may work for; "" for any."""
+        return self.key.project if self.key is not None and self.role == AGENT else ""
+
+    def named(self, address: str) -> str:
+        """Its name in the history."""
+        at = f" {address}" if address else ""
+        return f"HTTP client{at}" if self.key is None else f"key {self.key.name}, HTTP client{at}"
+
+    def must_be(self, role: str) -> None:
+        """Refuse what needs another role."""
+        if self.role in _ALLOWED[role]:
+            return
+        if self.key is None:
+            raise RequestRefused(
+                401, "token_needed", "this needs the token, an access key, or a browser that `fleetgate open` signed in"
+            )
+        raise RequestRefused(
+            403, "role_needed", f"this needs the role {role}; the key {self.key.name} has the role {self.role}"
+        )
+
+    def must_own(self, state: State, ident: str) -> None:
+        """Refuse a lease or ticket of another project, as if there were none."""
+        project = self.project
+        if not project:
+            return
+        found = find_id(state, ident)
+        owner = state.leases[found].ticket if found in state.leases else state.tickets[found]
+        if owner.spec.project != project:
+            raise NotFound(f"no ticket or lease {shown(ident)}")
+
+    def project_for(self, given: str) -> str:
+        """The project of a request, where the client names `given` or nothing."""
+        project = self.key.project if self.key is not None else ""
+        if self.project and given and given != project:
+            raise RequestRefused(
+                403, "role_needed", f"the key {self.named_key} works for the project {project}, not for {shown(given)}"
+            )
+        return given or project
+
+    @property
+    def named_key(self) -> str:
+        return "" if self.key is None else self.key.name
+
+    def class_for(self, given: str | None) -> str | None:
+        """The class of a request: that of the key, if it has one."""
+        return self.key.work_class if self.key is not None and self.key.work_class else given
+
+    def priority_for(self, given: int) -> int:
+        """The priority of a request, at most that of the key."""
+        most = self.key.max_priority if self.key is not None else None
+        return given if most is None else min(given, most)
+
+
+PUBLIC = Caller("")
+OWNER = Caller(ADMIN)
+READER = Caller(VIEWER)
+LOCAL_OPERATOR = Caller(OPERATOR)

@@ -1,0 +1,32 @@
+"""The access keys of a running service: found by their text, as the log has them now."""
+
+from __future__ import annotations
+
+from fleetgate.core.access.keys import AccessKey
+from fleetgate.gate.access_keys import PREFIX, find_key, store_salt
+from fleetgate.gate.library.gate_core import GateCore
+from fleetgate.log.protocol import StoreError
+
+
+class AccessKeys:
+    """Made once for a service. A key that was created or removed elsewhere is known within two seconds."""
+
+    def __init__(self, core: GateCore) -> None:
+        self._core = core
+        self._salt = b""
+
+    def find(self, text: str) -> AccessKey | None:
+        """The key that this text is; None if it is none, or the store cannot be read."""
+        if not text.startswith(PREFIX):
+            return None
+        core = self._core
+        try:
+            if not core.log.is_shared and not core.commits.busy:
+                core.catch_up()
+            state = core.replica.state
+            if not state.access_keys:
+                return None
+            self._salt = self._salt or store_salt(core.replica)
+            return find_key(state, self._salt, text, core.now())
+        except StoreError:
+            return None

@@ -1,0 +1,171 @@
+"""Access keys over HTTP: what each role may do, and that an agent can do nothing outside its project (rules E1, E2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.api.served import Served
+
+# What a key of the role agent may use; each is checked for its project below.
+FOR_AGENTS = {
+    ("POST", "/v1/leases"),
+    ("POST", "/v1/leases/{ident}/renew"),
+    ("POST", "/v1/leases/{ident}/release"),
+    ("POST", "/v1/leases/{ident}/stop"),
+    ("GET", "/v1/leases/{ident}"),
+    ("GET", "/v1/tickets/{ident}"),
+    ("DELETE", "/v1/tickets/{ident}"),
+    ("POST", "/v1/tickets/cancel"),
+    ("POST", "/v1/report"),
+    ("GET", "/v1/jobs"),
+    ("POST", "/v1/jobs"),
+    ("POST", "/v1/jobs/batch"),
+    ("GET", "/v1/jobs/{ident}"),
+    ("GET", "/v1/jobs/{ident}/output"),
+    ("POST", "/v1/jobs/{ident}/cancel"),
+    ("POST", "/v1/jobs/{ident}/retry"),
+    ("GET", "/v1/capacity"),
+    ("GET", "/v1/select"),
+    ("POST", "/v1/select"),
+    ("GET", "/v1/session"),
+    ("POST", "/v1/session"),
+    ("DELETE", "/v1/session"),
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+}
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("keys"), '[requests]\numans = { cap = 1, cooldown = "0" }\n') as served:
+        yield served
+
+
+def create(gate: Served, name: str, *options: str) -> str:
+    done = gate.cli("key", "create", name, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(done.stdout)["key"])
+
+
+@pytest.fixture(scope="module")
+def agent(gate: Served) -> str:
+    return create(gate, "ci", "--project", "web", "--class", "batch", "--max-priority", "3")
+
+
+@pytest.fixture(scope="module")
+def others(gate: Served, agent: str) -> dict[str, str]:
+    """A lease, a ticket and a job of another project."""
+    lease = gate.lease(id="theirlease1", project="docs", renew_within_s=600).json
+    assert gate.lease(id="theirticket", project="docs", wait_s=0.1).status == 202
+    job = gate.ok("POST", "/v1/jobs", {"command": ["true"], "project": "docs"})
+    return {"lease": lease["lease"], "ticket": "theirticket", "job": job["id"]}
+
+
+def routes(gate: Served) -> list[tuple[str, str]]:
+    document = gate.get("/openapi.json").json
+    return [(method.upper(), path) for path, methods in document["paths"].items() for method in methods]
+
+
+def test_e2_every_other_route_names_the_role_that_an_agent_lacks(gate: Served, agent: str):
+    tried = 0
+    for method, path in routes(gate):
+        if (method, path) in FOR_AGENTS or path.startswith(("/concurrency/limits/{", "/concurrency/cooldown/{")):
+            continue
+        answer = gate.request(method, path.replace("{ident}", "x").replace("{name}", "x"), token=agent)
+        assert answer.status == 403, f"{method} {path}: {answer.status} {answer.body!r}"
+        assert answer.json["reason"] == "role_needed"
+        assert "the key ci has the role agent" in answer.json["error"]
+        tried += 1
+    assert tried > 30
+    assert gate.request("PUT", "/concurrency/limits/umans", {"limit": 9}, token=agent).status == 403
+
+
+def test_e2_what_belongs_to_another_project_is_not_there_for_an_agent(gate: Served, agent: str, others: dict[str, str]):
+    for method, path, body in [
+        ("GET", f"/v1/leases/{others['lease']}", None),
+        ("POST", f"/v1/leases/{others['lease']}/renew", {}),
+        ("POST", f"/v1/leases/{others['lease']}/release", {}),
+        ("POST", f"/v1/leases/{others['lease']}/stop", {}),
+        ("GET", f"/v1/tickets/{others['ticket']}", None),
+        ("DELETE", f"/v1/tickets/{others['ticket']}", None),
+        ("POST", "/v1/tickets/cancel", {"ids": [others["ticket"]]}),
+        ("POST", "/v1/report", {"lease": others["lease"]}),
+        ("POST", "/v1/leases", {"models": ["umans/coder"], "id": others["ticket"], "wait_s": 0.1}),
+        ("GET", f"/v1/jobs/{others['job']}", None),
+        ("GET", f"/v1/jobs/{others['job']}/output", None),
+        ("POST", f"/v1/jobs/{others['job']}/cancel", {}),
+        ("POST", f"/v1/jobs/{others['job']}/retry", {}),
+    ]:
+        answer = gate.request(method, path, body, token=agent)
+        assert answer.status == 404, f"{method} {path}: {answer.status} {answer.body!r}"
+    assert gate.request("GET", "/v1/jobs?project=docs", token=agent).status == 403
+    assert gate.request("GET", "/v1/jobs", token=agent).json["jobs"] == []
+    still = gate.ok("GET", "/v1/overview")
+    assert {each["id"] for each in still["leases"]} == {others["lease"]}
+    assert others["ticket"] in {each["id"] for each in still["tickets"]}
+
+
+def test_e1_requests_of_an_agent_have_its_project_its_class_and_at_most_its_priority(gate: Served, agent: str):
+    gate.cap("groq", 1)
+    body: dict[str, Any] = {"models": ["groq/fast"], "priority": 50, "class": "interactive", "renew_within_s": 600}
+    lease = gate.request("POST", "/v1/leases", body, token=agent).json["lease"]
+    (found,) = [each for each in gate.ok("GET", "/v1/leases")["leases"] if each["id"] == lease]
+    assert (found["project"], found["class"]) == ("web", "batch")
+    queued = gate.request("POST", "/v1/leases", {**body, "wait_s": 0.1}, token=agent).json["id"]
+    assert gate.request("GET", f"/v1/tickets/{queued}", token=agent).json["priority"] == 3
+    assert gate.request("DELETE", f"/v1/tickets/{queued}", token=agent).status == 200
+    assert gate.request("POST", "/v1/leases", {**body, "project": "docs"}, token=agent).status == 403
+    forced = gate.request("POST", f"/v1/leases/{lease}/release", {"force": True}, token=agent)
+    assert (forced.status, forced.json["reason"]) == (403, "role_needed")
+    assert gate.request("POST", f"/v1/leases/{lease}/release", {}, token=agent).json["released"]
+    job = gate.request("POST", "/v1/jobs", {"command": ["true"], "priority": 9}, token=agent).json["id"]
+    shape = gate.request("GET", f"/v1/jobs/{job}", token=agent).json
+    assert (shape["project"], shape["class"], shape["priority"]) == ("web", "batch", 3)
+    assert "key ci" in shape["by"]
+
+
+def test_e2_a_viewer_reads_and_changes_nothing(gate: Served):
+    key = create(gate, "wall", "--role", "viewer")
+    session = gate.request("GET", "/v1/session", token=key).json
+    assert (session["role"], session["key"], session["may_change"]) == ("viewer", "wall", False)
+    assert gate.request("GET", "/v1/overview", token=key).status == 200
+    for method, path in routes(gate):
+        if method != "GET" and path.startswith("/v1/") and "session" not in path and "/v1/select" not in path:
+            answer = gate.request(method, path.replace("{ident}", "x").replace("{name}", "x"), token=key)
+            assert answer.status == 403, f"{method} {path}: {answer.status}"
+
+
+def test_e2_an_operator_manages_caps_and_no_keys(gate: Served):
+    key = create(gate, "ops", "--role", "operator")
+    assert gate.request("PUT", "/v1/caps", {"selector": "mistral", "cap": 2}, token=key).status == 200
+    assert gate.request("POST", "/v1/login-links", {}, token=key).json["reason"] == "role_needed"
+
+
+def test_e1_a_removed_rotated_expired_or_invented_key_is_worth_nothing(gate: Served):
+    old = create(gate, "shortlived", "--role", "viewer", "--expires", "1s")
+    done = gate.cli("key", "rotate", "shortlived", "--json")
+    new = json.loads(done.stdout)["key"]
+    assert gate.request("GET", "/v1/status", token=old).json["reason"] == "token_wrong"
+    gate.wait_until(lambda: gate.request("GET", "/v1/status", token=new).status == 401, "the key has expired")
+    removed = create(gate, "removed", "--role", "admin")
+    assert gate.request("GET", "/v1/status", token=removed).status == 200
+    assert gate.cli("key", "rm", "removed").returncode == 0
+    for token in (removed, "fgk_", "fgk_" + "a" * 43, new[:-1]):
+        answer = gate.request("GET", "/v1/status", token=token)
+        assert (answer.status, answer.json["reason"]) == (401, "token_wrong")
+
+
+def test_e1_no_key_is_stored_or_shown(gate: Served, agent: str):
+    secret = agent.removeprefix("fgk_")
+    shown = [gate.cli(*words).stdout for words in (("key", "ls", "--json"), ("key", "ls"), ("history", "--json"))]
+    shown.append(gate.request("GET", "/v1/history").body.decode())
+    assert all("ci" in text for text in shown)
+    assert not [text for text in shown if secret in text]
+    events = gate.request("GET", "/v1/history").json["events"]
+    assert [event["key"]["name"] for event in events if event["type"] == "key_set" and "digest" not in event["key"]]
+    stored = b"".join(path.read_bytes() for path in gate.home.rglob("*") if path.is_file())
+    assert secret.encode() not in stored
