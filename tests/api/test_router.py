@@ -13,6 +13,7 @@ from fleetgate.api.errors import refusal
 from fleetgate.api.router.openapi import openapi_document
 from fleetgate.api.router.route import ApiRequest, ApiResponse, Header, Parameter, delete, get, post, put
 from fleetgate.api.router.router import Router
+from fleetgate.api.security.caller import OWNER
 
 Count = Annotated[int, Meta(ge=0, le=10, description="how many")]
 
@@ -90,6 +91,7 @@ class Answered(Struct):
 def ask(method: str, target: str, *parts: bytes, store: dict[str, int] | None = None, **headers: str) -> Answered:
     path, _, query = target.partition("?")
     scope = {
+        "state": {"caller": OWNER},
         "type": "http",
         "method": method,
         "path": path,
@@ -222,7 +224,8 @@ def test_a_client_that_leaves_before_its_body_is_complete_gets_no_answer():
     def on_error(_: ApiRequest, error: Exception) -> ApiResponse[Any]:
         raise error
 
-    scope = {"type": "http", "method": "POST", "path": "/things", "query_string": b"", "headers": []}
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/things", "query_string": b"", "headers": []}
+    scope["state"] = {"caller": OWNER}
     asyncio.run(Router(ROUTES, {"store": {}}, on_error)(scope, receive, send))
     assert sent == []
 

@@ -1841,8 +1841,10 @@ export interface components {
         SessionShape: {
             dashboard: boolean;
             host: string;
+            key: string | null;
             loopback: boolean;
             may_change: boolean;
+            role: string | null;
             seq: number;
             /**
              * Format: date-time

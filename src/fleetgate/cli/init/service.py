@@ -9,6 +9,7 @@ import sys
 
 from fleetgate.cli.init.steps import AnyStep, NewFile, StartedService
 from fleetgate.config.install_hint import install_command
+from fleetgate.gate.python_command import python_command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def hindrance(environ: Mapping[str, str]) -> str:
         return "there is no systemd for this user here: run `fleetgate serve` yourself, or see docs/service.md"
     if environ.get("FLEETGATE_STORE"):
         return "FLEETGATE_STORE is set, and may hold a password: put it into a unit of your own (docs/service.md)"
-    if not _runs([sys.executable, "-P", "-c", "import fleetgate.api.server, fleetgate.proxy.app"]):
+    if not _runs(python_command("fleetgate.api.server")):  # imports what the extra brings, and does nothing
         return f"`fleetgate serve` needs the `serve` extra: {install_command('serve')}"
     return ""
 
