@@ -59,6 +59,7 @@ COMPILED = (
     "core/state/budget_events.py",
     "core/state/lease_events.py",
     "core/state/limit_events.py",
+    "core/state/reservation_events.py",
     "core/state/state.py",
     "core/views/wait_reasons.py",
     "simulate/agenda.py",

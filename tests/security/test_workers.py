@@ -173,5 +173,5 @@ def test_python_is_started_in_one_way_which_imports_nothing_of_the_current_folde
     done = subprocess.run(python_command("fleetgate", "--version"), cwd=tmp_path, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr
     users = {str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.py") if "sys.executable" in path.read_text()}
-    names_it = {"cli/doctor/command.py", "config/install_hint.py", "cli/init/service.py"}
+    names_it = {"cli/doctor/command.py", "config/install_hint.py", "cli/init/service.py", "cli/shims/shim_folder.py"}
     assert users == {"gate/python_command.py"} | names_it, "the others only print it, or name the program beside it"

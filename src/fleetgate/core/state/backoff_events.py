@@ -52,7 +52,7 @@ class BackoffEvents:
                 state.recheck_queue(queue)
             if was_stalled != (not queue.usable):
                 self._time(queue, at)
-        state.review_reservations(at)
+        state.reservations.review(at)
 
     def _time(self, queue: Queue, at: int) -> None:
         state = self._state

@@ -86,7 +86,7 @@ class CapEvents:
             if pool.host == event.host or (pool.kind == "agents" and pool.id in changed):
                 state.apply_observations(pool)
                 state.recheck_pool(pool)
-        state.review_reservations(at)
+        state.reservations.review(at)
 
     def _count_foreign(self) -> set[str]:
         """Count foreign agents in every pool they match, as if each had a slot on its host.
@@ -167,8 +167,8 @@ class CapEvents:
         self._sync_calls(state.changed_cap_pools)
         self._count_askers(state.changed_cap_pools)
         for ident, keys in kept.items():
-            state.reserve(state.tickets[ident], keys)
-        state.review_reservations(state.at)
+            state.reservations.reserve(state.tickets[ident], keys)
+        state.reservations.review(state.at)
 
     def choose_again(self, queues: list[Queue]) -> None:
         """The tickets of these queues enter with what is usable of their candidates now."""
@@ -186,7 +186,7 @@ class CapEvents:
             self._count_in(queue, waited)
         self._count_askers(list(pools.values()))
         for ident, keys in kept.items():
-            self._state.reserve(self._state.tickets[ident], keys)
+            self._state.reservations.reserve(self._state.tickets[ident], keys)
 
     def _unreserved(self, queues: list[Queue]) -> dict[str, tuple[str, ...]]:
         """End the reservations of these queues. Returns them."""
@@ -194,7 +194,7 @@ class CapEvents:
         specs = {queue.spec for queue in queues} if state.reserved else set()
         kept = {ident: keys for ident, keys in state.reserved.items() if state.tickets[ident].spec in specs}
         for ident in kept:
-            state.unreserve(ident)
+            state.reservations.end(ident)
         return kept
 
     def _count_out(self, queue: Queue, waited: set[tuple[str, str]]) -> None:

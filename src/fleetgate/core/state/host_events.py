@@ -25,7 +25,7 @@ class HostEvents:
         state = self._state
         state.draining[event.host] = at
         for ident in [ident for ident in state.reserved if state.tickets[ident].spec.host == event.host]:
-            state.unreserve(ident)
+            state.reservations.end(ident)
 
     def drain_ended(self, event: ev.DrainEnded, at: int) -> None:
         del self._state.draining[event.host]

@@ -32,7 +32,7 @@ class LimitEvents:
         for queue in concerned.values():  # another candidate may be used meanwhile
             if queue.has_fallback and queue.waiting and pool in queue.pools:
                 state.recheck_queue(queue)
-        state.review_reservations(at)
+        state.reservations.review(at)
 
     def resumed(self, event: ev.Resumed, at: int) -> None:
         pool = self._pool_of(event)
@@ -44,7 +44,7 @@ class LimitEvents:
         pool = self._pool_of(event)
         pool.limiter.reduced = event.limit
         pool.refresh()
-        self._state.review_reservations(at)
+        self._state.reservations.review(at)
 
     # What `adapt` learns (core/limits/adaptive.py).
 
@@ -61,7 +61,7 @@ class LimitEvents:
         pool.limiter.adaptive.refused(event.id, Verdict(event.why, event.level, event.limit, 0), at)
         pool.refresh()
         self._state.recheck_pool(pool)
-        self._state.review_reservations(at)
+        self._state.reservations.review(at)
 
     def _pool_of(self, event: _OfPool) -> Pool:
         pool = self._state.named(event.kind, event.pool)

@@ -105,7 +105,7 @@ def restore_state(state: State, snapshot: Snapshot) -> None:
     for record in snapshot.pools:
         _restore_usage(state, record)
     for ident, keys in snapshot.reserved.items():
-        state.reserve(state.tickets[ident], keys)
+        state.reservations.reserve(state.tickets[ident], keys)
 
 
 def _restore_pool(state: State, record: PoolRecord) -> None:

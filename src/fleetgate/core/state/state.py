@@ -27,7 +27,7 @@ from fleetgate.core.plans.plans import Plans
 from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.backoff import Backoff, concerns
 from fleetgate.core.pools.effective_caps import Need, Rules
-from fleetgate.core.pools.pool import Pool, Reservation
+from fleetgate.core.pools.pool import Pool
 from fleetgate.core.pools.resource import Resource
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.queue.ticket_index import TicketIndex
@@ -41,6 +41,7 @@ from fleetgate.core.state.job_events import JobEvents
 from fleetgate.core.state.lease_events import LeaseEvents
 from fleetgate.core.state.limit_events import LimitEvents
 from fleetgate.core.state.plan_events import PlanEvents
+from fleetgate.core.state.reservation_events import ReservationEvents
 from fleetgate.core.state.snapshot import export_state, restore_state
 from fleetgate.core.state.snapshot_format import Snapshot
 
@@ -104,6 +105,7 @@ class State:
         budgets = self.budget_events = BudgetEvents(self)
         leases, plans, keys = LeaseEvents(self), PlanEvents(self), AccessKeyEvents(self)
         pools, hosts = LimitEvents(self), HostEvents(self)
+        reservations = self.reservations = ReservationEvents(self)
         self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event changes
             ev.Queued: self._queued,
             ev.Deferred: _no_change,
@@ -130,7 +132,7 @@ class State:
             ev.Expired: self._ticket_gone,
             ev.Dropped: self._ticket_gone,
             ev.Bumped: self._bumped,
-            ev.Reserved: self._reserved,
+            ev.Reserved: reservations.reserved,
             ev.RuleSet: rules.rule_set,
             ev.CapRemoved: rules.cap_removed,
             ev.CapReset: rules.cap_reset,
@@ -377,7 +379,7 @@ class State:
         for budget in queue.budgets:
             budget.shares.projects[project].waiting -= 1
         if ticket.id in self.reserved:
-            self.unreserve(ticket.id)
+            self.reservations.end(ticket.id)
 
     def _ticket_gone(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
         ticket = self.pop_ticket(event.id)
@@ -438,30 +440,6 @@ class State:
         self.changed_pools[pool.key] = pool
         if pool.reservation is not None:
             self.recheck_queue(pool.reservation.queue)
-
-    def _reserved(self, event: ev.Reserved, at: int) -> None:
-        self.reserve(self.tickets[event.id], event.pools)
-
-    def reserve(self, ticket: Ticket, keys: tuple[str, ...]) -> None:
-        self.unreserve(ticket.id)
-        queue = self.queue(ticket.spec)
-        needs = [(pool, own_limit) for pool, own_limit in queue.preferred.needs if pool.key in keys]
-        for pool, own_limit in needs:
-            pool.reservation = Reservation(queue, own_limit)
-        if needs:
-            self.reserved[ticket.id] = tuple(pool.key for pool, _ in needs)
-
-    def unreserve(self, ident: str) -> None:
-        for key in self.reserved.pop(ident, ()):
-            pool = self.pools[key]
-            pool.reservation = None
-            self.recheck_pool(pool)
-
-    def review_reservations(self, at: int) -> None:
-        """End reservations that are of no use: a pool that the ticket needs is paused or has become too small."""
-        for ident in list(self.reserved):
-            if not self.queue(self.tickets[ident].spec).can_keep(at):
-                self.unreserve(ident)
 
     # Snapshots.
 
