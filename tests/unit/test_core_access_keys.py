@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from fleetgate.core import events as ev
+from fleetgate.core.access.key_handler import MOST_KEYS
 from fleetgate.core.access.keys import AccessKey, CreateKey, RemoveKey, RotateKey
 from fleetgate.core.errors import BadRequest
-from fleetgate.core.handlers.access_keys import MOST_KEYS
 from fleetgate.core.state.state import State
 from tests.property.harness import MINUTE, START, Bench, through_json
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.access.key_handler import AccessKeyHandler
 from fleetgate.core.access.keys import CreateKey, RemoveKey, RotateKey
 from fleetgate.core.deadlines import (
     ACCEPT,
@@ -35,7 +36,6 @@ from fleetgate.core.deadlines import (
 )
 from fleetgate.core.entities import Spec, Ticket
 from fleetgate.core.errors import InternalError
-from fleetgate.core.handlers.access_keys import AccessKeyHandler
 from fleetgate.core.handlers.acquire import AcquireHandler
 from fleetgate.core.handlers.adopt import AdoptHandler
 from fleetgate.core.handlers.backoffs import BackoffHandler

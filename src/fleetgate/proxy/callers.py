@@ -60,7 +60,7 @@ class Callers:
         asked = exchange.headers
         if len(asked.keys) == 1 and b"key=" not in exchange.query:  # as nearly all calls
             key = key_of(asked, b"")
-            if key and key != ANY_KEY and not self._is_ours(key):
+            if key and key != ANY_KEY and not self._is_ours(key, exchange):
                 exchange.trusted = is_local()
                 return key
         first = key_of(asked, exchange.query)
