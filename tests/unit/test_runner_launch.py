@@ -7,7 +7,7 @@ import pytest
 from fleetgate.config.environment import Environment
 from fleetgate.config.settings import Settings
 from fleetgate.core.entities import Lease, Spec, Ticket
-from fleetgate.runner.launch import environment_for, in_sandbox
+from fleetgate.runner.launch import environment_for, in_sandbox, limit_subagents
 
 LEASE = Lease(Ticket("t1", Spec(), "me", 0, 1, 0, 0, 0), "anthropic/claude-opus-4-6", 0, 1)
 WRAPPED = Settings(wrap=("bwrap", "--setenv", "M", "{name}"))
@@ -30,3 +30,23 @@ def test_what_the_agent_should_know_of_its_lease_wins_over_what_was_asked_for(mo
     env = environment_for(LEASE, {"MORE": "2", "FLEETGATE_LEASE": "another"})
     assert (env["HERE"], env["MORE"]) == ("1", "2")
     assert (env["FLEETGATE_LEASE"], env["FLEETGATE_MODEL"]) == ("t1", "anthropic/claude-opus-4-6")
+
+
+def test_w6_an_agent_is_told_how_many_helpers_it_may_run_at_once() -> None:
+    four = Settings(subagents=4)
+    env: dict[str, str] = {}
+    assert limit_subagents(["claude", "-p", "x"], env, four) == ["claude", "-p", "x"]
+    assert env == {"CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS": "4"}
+    assert limit_subagents(["codex", "exec", "x"], {}, four) == ["codex", "-c", "agents.max_threads=4", "exec", "x"]
+    assert limit_subagents(["make", "test"], env := {}, four) == ["make", "test"]
+    assert env == {}
+
+
+def test_w6_what_the_user_says_of_helpers_stays() -> None:
+    four = Settings(subagents=4)
+    env = {"CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS": "9"}
+    limit_subagents(["claude"], env, four)
+    assert env == {"CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS": "9"}
+    own = ["codex", "-c", "agents.max_threads=2", "exec", "x"]
+    assert limit_subagents(own, {}, four) == own
+    assert limit_subagents(["codex", "exec", "x"], {}, Settings()) == ["codex", "exec", "x"]

@@ -25,6 +25,7 @@ _AUTO_OPTIONS = ("reserve", "per_agent", "max")
 def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
     """What a document says. With problems, the result lacks what they are about and is not to be used."""
     said = _table(document, SCHEMA, (), problems)
+    subagents = said.get("agents", {}).pop("subagents", 0)
     rules: list[Rule] = []
     for kind in KINDS:
         for selector, options in said.get(kind, {}).items():
@@ -77,6 +78,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
             serve.get("tls_cert", ""),
             serve.get("tls_key", ""),
         ),
+        subagents=subagents,
         weights={name: keys["weight"] for name, keys in said.get("projects", {}).items() if "weight" in keys},
         preempt_after_ms=said["preempt"].get("after", PREEMPT_AFTER_MS) if "preempt" in said else 0,
         classes=said.get("classes", {}),

@@ -106,6 +106,7 @@ class Settings(Struct, frozen=True):
     serve: Serve = Serve()
     jobs: JobSettings = JobSettings()
     notify: tuple[Notify, ...] = ()
+    subagents: int = 0  # how many helpers of its own an agent may run at once; 0: as many as it likes
     weights: dict[str, int] = field(default_factory=dict)  # by project: how much more than others it gets
     preempt_after_ms: int = 0  # how long an interactive request waits before a batch job gives way; 0: none does
     classes: dict[str, str] = field(default_factory=dict)  # by project: the class of its requests

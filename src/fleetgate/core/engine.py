@@ -298,7 +298,8 @@ class Engine:
 
     def _preemption_due(self, name: str, at: int, now: int) -> None:
         ticket = self.state.tickets[name]
-        self._preemption.review(ticket, now)
+        if at > self._replayed_to:  # else another process did
+            self._preemption.review(ticket, now)
         self.deadlines.await_preemption(ticket, now)
 
     def _claim_overdue(self, name: str, at: int, now: int) -> None:

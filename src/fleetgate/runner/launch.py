@@ -20,6 +20,25 @@ def environment_for(lease: Lease, more: Mapping[str, str] | None = None) -> dict
     return {**os.environ, **(more or {}), "FLEETGATE_MODEL": lease.model, "FLEETGATE_LEASE": lease.id}
 
 
+def limit_subagents(command: Sequence[str], env: dict[str, str], settings: Settings) -> list[str]:
+    """A known agent's command, with the most helpers of its own that it may run at once (`[agents] subagents`).
+
+    What its user says stays: a variable that is set, an argument that names another number.
+    """
+    if not settings.subagents:
+        return list(command)
+    from fleetgate.signals.agents import agent_for
+    from fleetgate.signals.agents.detect import find_program
+
+    name, at = find_program(command)
+    agent = agent_for(list(command), "")
+    if agent.subagents_variable:
+        env.setdefault(agent.subagents_variable, str(settings.subagents))
+    if name != agent.name:
+        return list(command)
+    return [*command[: at + 1], *agent.with_subagents(command[at + 1 :], settings.subagents)]
+
+
 def in_sandbox(command: Sequence[str], lease: Lease, settings: Settings, environment: Environment) -> list[str]:
     """The command with the configured wrapper (`[run] wrap`) before it, if there is one and it is not switched off."""
     wrap = [] if environment.sandbox_disabled else list(settings.wrap)

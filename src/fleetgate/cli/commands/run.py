@@ -33,7 +33,7 @@ from fleetgate.present.json.usage import usage_json
 from fleetgate.present.request_fields import current_folder
 from fleetgate.present.text import author
 from fleetgate.runner.child import CannotRun, Child, tappable
-from fleetgate.runner.launch import environment_for, in_sandbox
+from fleetgate.runner.launch import environment_for, in_sandbox, limit_subagents
 from fleetgate.runner.supervisor import STOPPED, ProcessEnd, supervise
 from fleetgate.runner.terminal_foreground import has_terminal
 from fleetgate.signals.agents import with_model
@@ -249,6 +249,7 @@ def _under_lease(
             session = SessionResume(gate, lease, agent_for(command, options.classify), fresh=fresh)
             command = session.resuming(command)
         env = environment_for(lease)
+        command = limit_subagents(command, env, gate.settings)
         if proxying is not None:
             command = proxying.put(command, env, lease.id)
         argv = in_sandbox(command, lease, gate.settings, environment)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from fleetgate.config import value_types as v
 from fleetgate.config.errors import BadValue
-from fleetgate.config.schema.shapes import Key, Scalar, Short, Table
+from fleetgate.config.schema.shapes import Key, Scalar, Shape, Short, Table
 from fleetgate.config.settings import HostAuto
 from fleetgate.config.units import format_duration, format_size, parse_duration_ms
 from fleetgate.core.model_names import KINDS, shown
@@ -152,4 +152,6 @@ CAP_OPTIONS = frozenset(key.name for key in _MODEL_KEYS + _HOST_KEYS)
 
 MODEL_CAP = Short("cap", "cap", Table("a cap on models", _MODEL_KEYS))
 PLAIN_CAP = Short("cap", "cap", Table("a cap on `host` or `project`", _PLAIN_KEYS))
+_SUBAGENTS = Scalar("whole number from 1", v.read_cap)
 HOST_CAP = Short("cap", "cap", Table("the cap on agents of one machine", _HOST_KEYS))
+AGENT_CAPS: dict[str, Shape] = {"host": HOST_CAP, "project": PLAIN_CAP, "subagents": _SUBAGENTS}

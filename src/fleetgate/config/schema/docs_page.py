@@ -40,6 +40,8 @@ census_users = ["ci"]
 [agents]
 # As many as free memory allows, at most 12. A plain number is a fixed cap: host = 3
 host = { cap = "auto", reserve = "6GiB", per_agent = "512MiB", max = 12 }
+# How many helpers of its own an agent may run at once.
+subagents = 4
 # Per project.
 project = 6
 # Names with / * or @ are written in quotes. Without an account it is a cap for each account.

@@ -33,9 +33,12 @@ class ReservationEvents:
     def end(self, ident: str) -> None:
         """Keep nothing for this ticket any longer."""
         for key in self._state.reserved.pop(ident, ()):
-            pool = self._state.pools[key]
+            state = self._state
+            pool = state.pools[key]
             pool.reservation = None
-            self._state.recheck_pool(pool)
+            state.recheck_pool(pool)
+            for other in state.reserved:  # of these slots, some may be kept for it next
+                state.recheck_queue(state.queue(state.tickets[other].spec))
 
     def review(self, at: int) -> None:
         """End reservations that are of no use: a pool that the ticket needs is paused or has become too small."""

@@ -53,11 +53,9 @@ class State:
     """Pools, tickets, leases and rules of one gate."""
 
     def __init__(self) -> None:
-        self.seq = 0
-        self.at = 0
+        self.seq = self.at = 0
         self.rules = Rules()
-        self.file_path = ""
-        self.file_digest = ""
+        self.file_path = self.file_digest = ""
         self.file_modified = 0
         self.seniority_ms: int | None = None
         self.tickets: dict[str, Ticket] = {}

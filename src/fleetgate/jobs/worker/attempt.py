@@ -37,7 +37,7 @@ from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError
 from fleetgate.runner.agent_run import SILENCE_S, AgentRun
 from fleetgate.runner.child import CannotRun, Child
 from fleetgate.runner.early_stop import EarlyStop
-from fleetgate.runner.launch import environment_for, in_sandbox
+from fleetgate.runner.launch import environment_for, in_sandbox, limit_subagents
 from fleetgate.runner.session_resume import SessionResume
 from fleetgate.runner.supervisor import STOPPED, ProcessEnd, supervise
 from fleetgate.signals.agents import agent_for, with_model
@@ -232,6 +232,7 @@ class Attempt:
             return None
         child = None
         try:
+            command = limit_subagents(command, env, gate.settings)
             child = self._child(in_sandbox(command, lease, gate.settings, Environment.read()), env)
             self._begin(process_identity.identify(child.pid) or "")
             child.start()

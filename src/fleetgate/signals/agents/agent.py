@@ -178,6 +178,13 @@ class Agent:
         prints = first in self.version_flags or first in self.help_flags or last in self.help_flags
         return prints or first in self.managing_commands
 
+    # How many of its own helpers run at once: a variable that says so.
+    subagents_variable = ""
+
+    def with_subagents(self, args: Sequence[str], most: int) -> list[str]:
+        """Its arguments with one that limits its helpers, where it takes one; what they say themselves stays."""
+        return list(args)
+
     def mode(self, args: Sequence[str]) -> str:
         """How it prints: "stream" is a record for each step, "single" one record at the end, "" is text."""
         return ""

@@ -140,6 +140,7 @@ class Claude(Agent):
     model_variables = ("ANTHROPIC_MODEL",)
     address_variables = ("ANTHROPIC_BASE_URL",)
     provider = "anthropic"
+    subagents_variable = "CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS"
     version_flags = ("--version", "-v")
     managing_commands = frozenset(
         (

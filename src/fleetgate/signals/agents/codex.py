@@ -172,6 +172,11 @@ class Codex(Agent):
             yield named_so if isinstance(named_so, dict) else {}
         yield config
 
+    def with_subagents(self, args: Sequence[str], most: int) -> list[str]:
+        """By its config, which goes before any subcommand."""
+        said = self._set(args, "agents.max_threads")
+        return list(args) if said else ["-c", f"agents.max_threads={most}", *args]
+
     def mode(self, args: Sequence[str]) -> str:
         running = any(word in ("exec", "e") for word in args)
         return "stream" if running and ("--json" in args or "--experimental-json" in args) else ""
