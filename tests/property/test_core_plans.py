@@ -146,7 +146,7 @@ class Play:
 
 
 @given(st.integers(0, 2**40))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=8)
 def test_w2_w5_only_what_the_rules_allow_enters_and_replay_gives_the_same_state(seed: int) -> None:
     play = Play(seed)
     for _ in range(50):
@@ -156,7 +156,7 @@ def test_w2_w5_only_what_the_rules_allow_enters_and_replay_gives_the_same_state(
 
 
 @given(st.integers(0, 2**40))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=8)
 def test_w2_w5_no_request_waits_for_ever(seed: int) -> None:
     """Nothing more is used: then every request enters, by time and by what is released."""
     play = Play(seed)

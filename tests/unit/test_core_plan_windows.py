@@ -18,6 +18,7 @@ from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.state.snapshot_format import Snapshot
 from fleetgate.core.state.state import State
 from fleetgate.core.usage import Usage
+from fleetgate.core.views.plan_views import plan_views
 from fleetgate.core.views.pool_and_lease_views import capacity, ticket_view
 from fleetgate.core.views.wait_reasons import opens_at
 
@@ -511,3 +512,115 @@ def test_a_snapshot_has_all_of_it():
     assert other.next_deadline() == bench.engine.next_deadline()
     assert repr(bench.window) == "<PlanWindow anthropic 5h: 50 % until 1800018000000>"
     assert FULL == 10_000
+
+
+def test_w3_views_have_every_window_with_its_runway_and_what_it_holds_back():
+    bench = Bench().at(2)
+    bench.seen(90)
+    bench.do(cmd.ObservePlan("openai", (PlanReading("7d", 100, DAY_MS, 7 * DAY_MS),)))
+    bench.asks("batch")
+    bench.asks("normal")
+    bench.asks("interactive")
+    claude, codex = plan_views(bench.state, bench.now)
+    assert (claude.account, claude.window, claude.used, claude.level, claude.waiting) == (
+        "anthropic",
+        "5h",
+        9_000,
+        DRY,
+        2,
+    )
+    assert claude.normal_opens_at == claude.batch_opens_at == T0 + 5 * HOUR_MS - 30 * MINUTE_MS
+    assert (codex.account, codex.reserve, codex.batch_opens_at, codex.waiting) == ("openai", None, None, 0)
+    bench.at(5.5)
+    assert plan_views(bench.state, bench.now)[0].resets_at is None
+    bench.at(11)
+    assert [view.account for view in plan_views(bench.state, bench.now)] == ["openai"]
+
+
+def test_a11_a_window_that_runs_dry_makes_the_capacity_red_although_nothing_is_held_back():
+    bench = Bench(PlanRule("openai")).at(1)
+    bench.seen(50)
+    spec = Spec((SONNET,), host="h1")
+    found = capacity(bench.state, spec, bench.now)
+    assert found.reason is not None
+    assert (found.level, found.reason.text) == ("red", "anthropic 5h is 50 % used, and runs dry before its reset")
+    bench.seen(100)
+    found = capacity(bench.state, spec, bench.now)
+    assert found.reason is not None
+    assert found.reason.text == "anthropic 5h is used up"
+    assert capacity(bench.state, Spec((), host="h1"), bench.now).level == "green"
+    people = msgspec.structs.replace(spec, work_class="interactive")
+    assert capacity(bench.state, people, bench.now).level == "green"
+
+
+def test_w1_a_window_with_another_reset_is_another_window():
+    bench = Bench().at(1)
+    bench.seen(50)
+    assert bench.seen(10, resets_in_ms=5 * HOUR_MS)
+    assert (bench.window.used_then, bench.window.resets_at) == (1_000, bench.now + 5 * HOUR_MS)
+
+
+def test_w2_a_file_that_says_the_same_of_plans_changes_nothing():
+    bench = Bench().at(2)
+    bench.seen(50)
+    before = bench.window.pace_opens_at
+    bench.do(cmd.LoadFile("f", "2", 2, (Rule("agents", "host", cap=98),), plans=(PLAN,)))
+    assert bench.window.pace_opens_at == before
+
+
+def test_w2_a_window_and_a_pause_that_end_at_the_same_moment_let_in_the_oldest_of_a_project():
+    bench = Bench().at(2)
+    bench.do(cmd.SetRule(Rule("agents", "host", cap=1)))
+    bench.do(cmd.SetRule(Rule("agents", "openai", cap=5)))
+    bench.seen(90)
+    bench.do(cmd.Pause("agents", "openai", bench.window.drains_at - bench.now))
+    for number, (project, work_class, model) in enumerate(
+        [
+            ("a", "batch", SONNET),
+            ("a", "normal", OPUS),
+            ("b", "batch", SONNET),
+            ("b", "batch", "openai/gpt-5"),
+            ("a", "batch", "openai/gpt-5"),
+        ]
+    ):
+        spec = Spec((model,), host="h1", project=project, work_class=work_class)
+        bench.do(cmd.Acquire(f"{project}{number}", spec, ME))
+    views = plan_views(bench.state, bench.now)
+    assert views[0].waiting == 3
+    bench.at(4.6)
+    entered = []
+    while bench.state.leases:
+        (ident,) = bench.state.leases
+        entered.append(ident)
+        bench.do(cmd.Release(ident))
+    assert [ident for ident in entered if ident[0] == "a"] == ["a0", "a1", "a4"]
+    assert [ident for ident in entered if ident[0] == "b"] == ["b2", "b3"]
+
+
+def test_a11_of_several_windows_the_one_that_runs_dry_counts():
+    bench = Bench(PlanRule("openai")).at(1)
+    bench.seen(1)
+    bench.do(cmd.ObservePlan("anthropic", (PlanReading("7d", 10_000, DAY_MS, 7 * DAY_MS),)))
+    found = capacity(bench.state, Spec((SONNET,), host="h1"), bench.now)
+    assert found.reason is not None
+    assert found.reason.window == "anthropic 7d"
+    assert plan_views(bench.state, bench.now)[0].waiting == 0
+
+
+def test_w3_a_request_that_waits_for_a_pool_is_not_held_back_by_a_window():
+    bench = Bench().at(2)
+    bench.do(cmd.SetRule(Rule("agents", "host", cap=1)))
+    bench.seen(10)
+    bench.asks("normal")
+    bench.asks("normal")
+    assert plan_views(bench.state, bench.now)[0].waiting == 0
+
+
+def test_w2_with_one_project_a_window_and_a_pause_may_end_at_the_same_moment():
+    bench = Bench().at(2)
+    bench.do(cmd.SetRule(Rule("agents", "openai", cap=5)))
+    bench.seen(90)
+    bench.do(cmd.Pause("agents", "openai", bench.window.drains_at - bench.now))
+    waiting = [bench.asks("batch"), bench.asks("batch", "openai/gpt-5")]
+    bench.at(4.6)
+    assert all(ident in bench.state.leases for ident in waiting)

@@ -11,6 +11,7 @@ from fleetgate.core.engine import Engine
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.state.snapshot_format import Snapshot
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import ticket_view
@@ -260,3 +261,60 @@ def test_w5_a_new_config_and_a_snapshot_keep_the_deadlines():
     )
     bench.do(cmd.LoadFile("f", "3", 3, (Rule("agents", "host", cap=1),)))
     assert not bench.wait(3 * AFTER_MS)
+
+
+def test_w5_a_process_that_learns_of_a_preemption_does_not_decide_it_again():
+    bench, other = Bench(1), Engine(me=OTHER)
+    for command in (
+        cmd.LoadFile("f", "2", 2, (Rule("agents", "host", cap=1),), preempt_after_ms=AFTER_MS),
+        cmd.Acquire("job", Spec((), host="h1", work_class="batch"), "", job=True),
+        cmd.Offer("job", OTHER, "h1"),
+        cmd.Claim("job", OTHER),
+        cmd.Acquire("person", Spec((), host="h1", work_class="interactive"), ME),
+    ):
+        other.replay(bench.do(command), bench.now)
+    other.handle(cmd.Tick(), bench.now)
+    other.replay(bench.wait(AFTER_MS), bench.now)
+    assert other.handle(cmd.Tick(), bench.now) == []
+    assert other.state.leases["job"].gives_way_to == "person"
+    assert other.next_deadline() == bench.engine.next_deadline()
+
+
+def test_w5_a_request_that_no_slot_would_let_in_lets_nothing_give_way():
+    bench = Bench(2, preempt=True)
+    bench.job("job")
+    bench.do(cmd.SetRule(Rule("agents", "umans", cap=1)))
+    bench.do(cmd.BackOff("umans/coder", "overloaded", 3_600_000))
+    bench.do(cmd.Acquire("person", Spec(("umans/coder",), host="h1", work_class="interactive"), ME))
+    bench.wait(2 * AFTER_MS)
+    assert not bench.preempted()
+
+
+def test_w5_jobs_of_other_pools_are_left_alone():
+    bench = Bench(1, preempt=True)
+    bench.job("job")
+    bench.do(cmd.Acquire("far", Spec((), host="h2", work_class="batch"), "", job=True))
+    bench.do(cmd.Offer("far", OTHER, "h2"))
+    bench.ask("person", "interactive")
+    bench.wait(AFTER_MS)
+    assert bench.preempted() == {"job": "person"}
+
+
+def test_w5_a_pool_without_a_cap_keeps_nothing():
+    bench = Bench(1, reserve=1)
+    bench.do(cmd.RemoveCap("agents", "host"))
+    assert all(bench.ask(f"n{number}", "batch") for number in range(5))
+    assert bench.state.rules.caps["agents", "host"].held_back(UNLIMITED) == 0
+
+
+def test_w5_only_the_pools_that_lack_slots_matter():
+    bench = Bench(1, preempt=True)
+    bench.do(cmd.SetRule(Rule("agents", "umans", cap=5)))
+    coder = Spec(("umans/coder",), host="h1", work_class="batch")
+    bench.do(cmd.Acquire("job", coder, "", job=True))
+    bench.do(cmd.Offer("job", OTHER, "h1"))
+    bench.do(cmd.Claim("job", OTHER))
+    bench.do(cmd.Acquire("person", msgspec.structs.replace(coder, work_class="interactive"), ME))
+    bench.wait(AFTER_MS)
+    assert bench.preempted() == {"job": "person"}
+    assert bench.state.reserved == {"person": ("agents host:h1",)}
