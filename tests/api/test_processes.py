@@ -74,6 +74,10 @@ def several(tmp_path_factory: pytest.TempPathFactory, provider: FakeProvider) ->
         yield served
 
 
+def test_all_processes_have_the_same_token(several: Several) -> None:
+    assert [several.ask(each.pid, "GET", "/v1/session")[1]["may_change"] for each in several.children()] == [True, True]
+
+
 def test_a_client_can_continue_at_any_process_what_it_began_at_another(several: Several) -> None:
     one, other = [each.pid for each in several.children()]
     several.cap("umans", 1, cooldown_ms=0)

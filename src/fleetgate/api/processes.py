@@ -20,9 +20,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic, sleep, time
 from types import FrameType
 
-from fleetgate.api.http.listen import bind, tls_settings
-from fleetgate.api.security.tokens import make_token
-from fleetgate.api.server import GRACEFUL_S, READY, Options, announce, say
+from fleetgate.api.http.listen import bind, is_loopback, tls_settings
+from fleetgate.api.server import GRACEFUL_S, READY, Options, access_of, announce, say
 from fleetgate.config.file import Loaded
 from fleetgate.config.paths import state_folder
 from fleetgate.gate.liveness import process_identity
@@ -167,11 +166,10 @@ def serve_with_processes(number: int, command: Command, options: Options, loaded
     """Run until a signal says stop; the exit code."""
     folder = state_folder()
     tls = tls_settings(loaded)
-    if options.new_token:
-        make_token(folder)
     with bind(options.host, options.port) as probe:  # another service of this user might share the port, too
         port = probe.getsockname()[1]
     with bind(options.host, port, shared=True) as sock:  # it does not listen: it keeps the address
+        access_of(options, loaded, folder, is_loopback(sock))  # or each process would make a token of its own
 
         def tell(me: str, started_at: str) -> None:
             announce(options, folder, sock, tls, me, started_at)

@@ -76,7 +76,7 @@ def serve(options: Options, loaded: Loaded | None) -> int:
     sock = bind(options.host, options.port, shared=bool(options.shared_folder))
     try:
         loopback = is_loopback(sock)
-        access = _access(options, loaded, folder, loopback)
+        access = access_of(options, loaded, folder, loopback)
         tls = tls_settings(loaded)
         while True:
             try:
@@ -183,7 +183,8 @@ class _Stopper:
             self.stop()
 
 
-def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool) -> Access:
+def access_of(options: Options, loaded: Loaded | None, folder: str, loopback: bool) -> Access:
+    """Whom the service trusts. The token is made here, if there is none; BadRequest where it may not be."""
     token = make_token(folder) if options.new_token else find_token(folder)
     if token is None:
         if not loopback:
