@@ -36,9 +36,9 @@ def was_told(jobs: Jobs, job: str) -> bool:
 def check_ran_again(jobs: Jobs, job: str) -> None:
     """The job ran once more, after the person, never at the same time, and lost no retry."""
     fleet = jobs.fleet
-    view = jobs.until(job, "running", within_s=60)
+    fleet.until(lambda: len(fleet.notes("start")) == 3, 60, "its second start")
+    view = jobs.until(job, "running")
     assert (view.job.attempt, view.job.failures, view.job.losses, view.job.gives_way) == (2, 0, 0, False)
-    fleet.until(lambda: len(fleet.notes("start")) == 3, what="its second start")
     assert [name for name, _, _ in fleet.notes("start")] == ["job", "person", "job"]
     assert fleet.notes("over") == []
     assert len(fleet.events_of(ev.Preempted)) == 1
