@@ -7,6 +7,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
 from fleetgate.core.views.limit_explanation import explain
+from fleetgate.core.views.pool_and_lease_views import pool_views
 from tests.unit.test_core_adaptive_limit import Calls
 
 
@@ -38,6 +39,8 @@ def test_explain_tells_what_is_believed_and_what_would_change_it() -> None:
     assert "The next probe, one call at 4, is tried in" in said
     assert "A refusal of a call at 3 or less would mean that it has fallen" in said
     assert "accepted at 4, that it has risen" in said
+    [view] = [view for view in pool_views(calls.engine.state, calls.now) if view.pool == "umans"]
+    assert "recovers automatically" in (view.notice or "")
 
 
 @pytest.mark.parametrize(
