@@ -1,7 +1,7 @@
 """Limits as other programs set them, to compare with: each moves the cap after a call that ended or was refused.
 
-Their rules are from their documentation and sources, in our words. They see what they would see: how long a call took,
-how many were in flight, and refusals.
+These are approximations, not checked against the sources of those programs. They see what they would see: how long a
+call took, how many were in flight, and refusals.
 
 - `aimd`: one more after as many calls as the limit; half after a refusal.
 - `inspect` (Inspect AI): starts at 20, doubles until the first refusal, then 5 % more after a round without one, if
