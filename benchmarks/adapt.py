@@ -133,7 +133,7 @@ def _cost() -> Row:
         now = 10_000_000
         for _ in range(calls):
             now += 300
-            adapt.admits(1, adapt.limit, now, 0)
+            adapt.admits(1, adapt.limit, now, 0, 0)
             adapt.admitted("a", 1, now, 0)
             adapt.released("a", 1, "ok", now + 100)
 

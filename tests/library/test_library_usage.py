@@ -66,7 +66,7 @@ async def test_y3_g1_a_function_of_the_program_answers_and_one_enters_for_each_a
 @pytest.mark.parametrize("count", ["three", float("nan"), -1, None, True, RuntimeError("no"), TimeoutError()])
 async def test_g4_a_function_that_fails_never_raises_and_holds_no_request_back(store: str, count: object) -> None:
     async with fleetgate.open_gate(store, usage={"umans": Upstream(count)}) as gate:
-        await gate.set_cap("umans", 1, cooldown_s=0, on_429="step", usage_gate=True)
+        await gate.set_cap("umans", 1, cooldown_s=0, usage_gate=True)
         async with gate.lease(CODER):
             waiter = asyncio.create_task(gate.lease(CODER).acquire())
             await in_queue(gate, 1)
@@ -82,7 +82,7 @@ async def test_g1_the_service_asks_the_provider_over_http(store: str, monkeypatc
     monkeypatch.setenv("UMANS_TEST_KEY", "sk-1")
     async with FakeProvider(keys=["sk-1"], others=1) as provider:
         config = {
-            "requests": {"umans": {"cap": 1, "cooldown": "0s", "on_429": "step", "usage_gate": True}},
+            "requests": {"umans": {"cap": 1, "cooldown": "0s", "usage_gate": True}},
             "providers": {
                 "umans": {
                     "base_url": provider.url,

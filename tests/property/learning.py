@@ -1,9 +1,9 @@
 """What can be promised of a pool whose limit is learned (`adapt`), without knowing anything that was learned.
 
 A part of the model (model.py), by events alone. A call's level is known within bounds: at least the slots in flight and
-its own, at most those and all that were given back within the longest lag. So of some calls it is certain that their
-level is not proven: no two of them are sent in the same instant, each higher than the other. Refusals of calls that
-were in flight when an incident began only fit the limit. How a pool is paused is as in any other (model.py).
+its own, at most those and all that were given back within the longest lag. So of some calls it is certain that nobody
+has proven their level: there is at most one of them in flight. Refusals of calls that were in flight when an incident
+began only fit the limit. How a pool is paused, and who is counted, is as in any other (model.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Learned:
         return sum(slots for _, slots in self.given_back)
 
     def sent(self, ident: str, in_flight: int, slots: int, now: int) -> None:
-        """P4: calls that try one level more are not sent in the same instant."""
+        """P4: at most one call in flight is above what was proven."""
         for other, call in list(self.undecided.items()):
             if now >= call.at + GRACE_MS:
                 self.accepted(other)
@@ -49,9 +49,8 @@ class Learned:
         self.undecided[ident] = Sent(now, least, least + self.may_cool(now))
         self.incident.discard(ident)
         self.unknown.discard(ident)
-        bold = [other for other, call in self.undecided.items() if call.at == now and call.least > self.proven]
-        levels = {self.undecided[other].least for other in bold} - {1}  # one call alone never waits
-        assert len(levels) <= 1, f"P4: calls tried several levels in one instant: {bold}"
+        bold = [other for other, call in self.undecided.items() if call.least > self.proven]
+        assert len(bold) <= 1, f"P4: more than one unproven call is in flight: {bold}"
 
     def accepted(self, ident: str) -> None:
         call = self.undecided.pop(ident, None)

@@ -1,7 +1,7 @@
 """`adapt` under whatever may happen: calls, answers, refusals in any order, lost processes, caps set, restarts.
 
-After every step: the limit is within floor and ceiling, one incident has not cut twice, no pause was shortened, the
-belief is small, and a process that replays the log or restores a snapshot believes the same.
+After every step: the limit is within floor and ceiling, one incident has not cut twice, no pause was shortened, at most
+one call is above the proven level, and a process that replays the log or restores a snapshot believes the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetgate.core.engine import Engine
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.core.invariants import check_invariants, check_settled
 from fleetgate.core.limits import AdaptiveLimit
-from fleetgate.core.limits.adaptive_tuning import FIRST_LAG, FLOOR, LAGS, RECENT
+from fleetgate.core.limits.adaptive_tuning import FLOOR
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.state.state import State
 from fleetgate.core.views.limit_explanation import explain
@@ -39,7 +39,7 @@ class Adapting(RuleBasedStateMachine):
         self.cap = cap
         self.explore = explore
         self.epoch = 0
-        self.cuts: dict[int, int] = {}  # by incident
+        self.cuts: dict[int, int] = {}  # by epoch
         said = Rule("requests", "umans", cap=cap, explore=explore, cooldown_ms=cooldown_ms, usage_gate=gate)
         self.do(cmd.SetRule(said))
 
@@ -158,7 +158,11 @@ class Adapting(RuleBasedStateMachine):
     @rule(count=st.one_of(st.none(), st.integers(0, 8)))
     def usage(self, count: int | None) -> None:
         if self.do(cmd.AskUsage("requests", "umans", "p")):
-            self.do(cmd.AnswerUsage("requests", "umans", "p", count, "" if count is not None else "status 500"))
+            room = self.pool.limiter.with_probe(self.now) - (count or 0)
+            told = self.do(cmd.AnswerUsage("requests", "umans", "p", count, "" if count is not None else "status 500"))
+            entered = [event for event in told if isinstance(event, ev.Granted)]
+            if count is not None:  # rules G1, G2
+                assert len(entered) <= (room > 0)
 
     def person(self, cap: int) -> None:
         self.cap = cap
@@ -179,11 +183,11 @@ class Adapting(RuleBasedStateMachine):
         for event in events:
             if isinstance(event, ev.Refused) and event.pool == "umans":
                 if event.why in CUTS:
-                    self.cuts[self.adapt.belief.incident] = self.cuts.get(self.adapt.belief.incident, 0) + 1
-                    assert self.cuts[self.adapt.belief.incident] == 1
+                    self.cuts[self.adapt.belief.epoch] = self.cuts.get(self.adapt.belief.epoch, 0) + 1
+                    assert self.cuts[self.adapt.belief.epoch] == 1
                 if event.why == "fit":
-                    assert self.adapt.belief.incident == self.epoch, "a refusal of an old incident began a new one"
-        self.epoch = self.adapt.belief.incident
+                    assert self.adapt.belief.epoch == self.epoch, "a refusal of an old incident began a new one"
+        self.epoch = self.adapt.belief.epoch
 
     @invariant()
     def the_limit_is_within_its_bounds(self) -> None:
@@ -192,12 +196,16 @@ class Adapting(RuleBasedStateMachine):
         assert self.pool.limit == self.adapt.limit
 
     @invariant()
-    def the_belief_is_small_and_makes_sense(self) -> None:
+    def at_most_one_call_is_unproven(self) -> None:
         belief = self.adapt.belief
-        assert not belief.unproven or belief.unproven in self.engine.state.leases
-        assert len(belief.recent) <= RECENT
-        assert min(belief.bins) >= 0
-        assert FIRST_LAG <= belief.lag < len(LAGS)
+        undecided = [call for call in belief.calls.values() if call.bold and not call.decided]
+        assert len([call for call in undecided if call.epoch == belief.epoch]) <= 1
+        assert not belief.unproven or belief.unproven in belief.calls
+        assert set(belief.calls) == {
+            ident
+            for ident, held in self.engine.state.lease_candidates.items()
+            if any(pool is self.pool for pool, _ in held.needs)
+        }
 
     @invariant()
     def the_state_is_sound_and_the_queue_settled(self) -> None:

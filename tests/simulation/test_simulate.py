@@ -43,7 +43,7 @@ def test_one_seed_gives_one_result_and_another_seed_another() -> None:
 
 def test_a_run_is_what_it_was_when_this_was_written_on_any_machine() -> None:
     result = played("E1", "adapt", 15)
-    assert (result.requests, result.refusals, result.utilisation) == (410, 2, 96.387)
+    assert (result.requests, result.refusals, result.utilisation) == (407, 1, 95.951)
 
 
 def test_every_policy_meets_the_same_work() -> None:
@@ -69,7 +69,7 @@ def test_every_policy_runs(policy: str) -> None:
 
 
 def test_p4_adapt_finds_a_limit_below_the_cap_with_one_refusal() -> None:
-    result = played("B1", "adapt", 8)
+    result = played("B1", "adapt")
     assert result.refusals == 1
     assert result.limits[-1][1] == 8
 
@@ -77,12 +77,12 @@ def test_p4_adapt_finds_a_limit_below_the_cap_with_one_refusal() -> None:
 @pytest.mark.parametrize(
     ("name", "hidden"), [("S1", 1), ("S1", 2), ("S1", 4), ("S1", 8), ("S2", 1), ("S2", 4), ("S2", 8)]
 )
-def test_p4_short_calls_find_a_limit_below_the_cap_within_seconds_with_few_refusals(name: str, hidden: int) -> None:
+def test_p4_short_calls_find_a_limit_below_the_cap_within_seconds_with_one_refusal(name: str, hidden: int) -> None:
     scenario = short(name, 2)
     scenario.provider.limit = [(0, hidden)]
     result = one(SimulationRun(scenario, "adapt", SEED, series=True))
-    assert result.refusals <= 5
-    assert hidden - 1 <= result.limits[-1][1] <= hidden + 1
+    assert result.refusals == 1
+    assert result.limits[-1][1] == hidden
     assert result.refused_at[0] < 20_000
 
 
@@ -104,27 +104,27 @@ def test_p4_adapt_refuses_nobody_where_the_cap_is_right() -> None:
 
 def test_p4_adapt_follows_the_limit_down_and_up_again() -> None:
     result = played("C1", "adapt", 100)
-    assert result.refusals <= 8
+    assert result.refusals <= 5
     assert result.limits[-1][1] == 8
     assert min(limit for _, limit in result.limits) == 4
     assert played("C1", "step", 100).limits[-1][1] < 8
 
 
 def test_p4_adapt_learns_a_longer_lag() -> None:
-    assert played("D1", "adapt").refusals <= 5
+    assert played("D1", "adapt").refusals <= 2
 
 
 def test_g1_a_gate_sees_neighbours_and_calls_that_are_counted_for_long() -> None:
-    assert played("E1", "adapt-gate", 40).refusals < played("E1", "adapt", 40).refusals
+    assert played("E1", "adapt-gate", 40).refusals <= 1 < played("E1", "adapt", 40).refusals
     gated, lag = played("D1", "adapt-gate", 40), played("D1", "adapt", 40)
     assert gated.refusals <= lag.refusals
-    assert gated.utilisation >= lag.utilisation
+    assert gated.utilisation > lag.utilisation
 
 
 def test_p4_explore_goes_above_a_cap_that_is_too_low() -> None:
     assert played("B2", "adapt").utilisation < 51
     explored = played("B2", "adapt-explore")
-    assert explored.utilisation > 70
+    assert explored.utilisation > 75
     assert explored.refusals <= 2
 
 
@@ -171,7 +171,7 @@ def test_v6_rates_that_the_provider_reports_are_used_up_with_hardly_a_refusal(na
 
 def test_without_its_rates_an_api_key_is_used_worse_or_refuses_often() -> None:
     ours, unread, unlimited = (played("K2", policy, 20) for policy in ("adapt", "adapt-no-rates", "none"))
-    assert ours.tokens_per_min > 1.05 * unread.tokens_per_min
+    assert ours.tokens_per_min > 1.2 * unread.tokens_per_min
     assert unlimited.refusals > 1000
 
 

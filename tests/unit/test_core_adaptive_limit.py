@@ -11,26 +11,41 @@ from fleetgate.core.entities import Rule, Spec
 from fleetgate.core.invariants import check_invariants, check_settled
 from fleetgate.core.limits import AdaptiveLimit
 from fleetgate.core.limits.adaptive_state import Belief
-from fleetgate.core.limits.adaptive_tuning import BIN_MS, CLEAN, FIRST_LAG, GRACE_MS, LAGS
+from fleetgate.core.limits.adaptive_tuning import (
+    CLEAN,
+    FOUND_REPROBE_MS,
+    HELD_MS,
+    LAG_MS,
+    MOST_LAG_MS,
+    PATIENCE_MS,
+    PROOF_MS,
+    REPROBE_MS,
+    SPACING_MS,
+)
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.state.snapshot import belief_record
 from fleetgate.core.state.state import State
 from fleetgate.core.views.limit_explanation import explain
+from fleetgate.core.views.pool_and_lease_views import pool_views
 
 START = 1_000_000
-LAG_MS = LAGS[FIRST_LAG] * BIN_MS
 SPEC = Spec(models=("umans/coder",), kind="requests")
 
 
 class Calls:
-    """Calls through a pool whose limit is learned. `now` moves by hand; every step is checked and replayed."""
+    """Calls through a pool whose limit is learned. `now` moves by hand; every step is checked and replayed.
 
-    def __init__(self, cap: int = 8, **said: object) -> None:
+    They are taken for long ones, however soon they end here, unless they are said to be `short`.
+    """
+
+    def __init__(self, cap: int = 8, *, short: bool = False, **said: object) -> None:
         self.now = START
         self.engine = Engine(me="p")
         self.replica = Engine()
         self.ids = 0
         self.do(cmd.SetRule(Rule("requests", "umans", cap=cap, max_hold_ms=0, **said)))  # type: ignore[arg-type]
+        if not short and self.pool.limiter.adaptive is not None:
+            self.believe(hold_ms=60_000)
 
     def do(self, command: cmd.Command) -> list[ev.Event]:
         events = [*self.engine.handle(cmd.Tick(), self.now), *self.engine.handle(command, self.now)]
@@ -131,9 +146,33 @@ class Calls:
         """A level that held for long is refused."""
         calls = self.prove(level)
         self.recycle(calls, CLEAN + level)
+        self.wait(HELD_MS)
         self.end(calls.pop(0))
         assert self.refuse(self.call()).why == "drop"
         return calls
+
+
+# Climbing.
+
+
+def _believing(**said: object) -> AdaptiveLimit:
+    belief = Belief()
+    for name, value in said.items():
+        setattr(belief, name, value)
+    return AdaptiveLimit(belief)
+
+
+def test_p4_at_first_calls_climb_one_proven_level_at_a_time() -> None:
+    calls = Calls(cap=3)
+    first, second, third = calls.ask(), calls.ask(), calls.ask()
+    assert [calls.lent(each) for each in (first, second, third)] == [True, False, False]
+    calls.do(cmd.Active(first))
+    calls.wait(300)  # calls sent closer together may arrive in another order
+    assert [calls.lent(each) for each in (first, second, third)] == [True, True, False]
+    calls.wait(2_300)  # no refusal for 2 s: accepted
+    assert calls.lent(third)
+    calls.end(third)
+    assert calls.belief.proven == 3
 
 
 def test_p4_one_call_alone_never_waits_for_a_proof() -> None:
@@ -151,9 +190,78 @@ def test_p4_up_to_the_proven_level_everybody_enters_at_once() -> None:
         calls.end(ident)
     calls.wait(5_000)
     assert all(calls.lent(calls.ask()) for _ in range(4))
-    last = calls.ask()
-    calls.let_in(last)  # it tries one more
-    assert calls.belief.unproven == last
+    assert not calls.lent(calls.ask())
+
+
+def test_p4_whoever_waits_for_a_proof_is_told_so() -> None:
+    calls = Calls()
+    calls.ask()
+    events = calls.do(cmd.Acquire("no", SPEC, "p", wait=False))
+    (deferred,) = [event for event in events if isinstance(event, ev.Deferred)]
+    assert deferred.reason.code == "proving"
+    assert deferred.reason.text == "umans: 0 of 8 at once are proven; one call at a time tries one more"
+
+
+def test_p4_where_calls_come_seldom_those_at_the_edge_are_apart_and_nobody_is_woken_for_nothing() -> None:
+    calls = Calls(cap=3)
+    one, two, _ = calls.prove(3)
+    calls.wait(60_000)
+    calls.end(one)
+    first, second = calls.ask(), calls.ask()
+    calls.end(two)
+    freed = calls.now
+    assert calls.engine.next_deadline() == freed + 500  # when the slots have cooled
+    calls.wait(500)
+    assert (calls.lent(first), calls.lent(second)) == (True, False)
+    assert calls.engine.next_deadline() == freed + 500 + SPACING_MS
+    calls.wait(SPACING_MS)
+    assert calls.lent(second)
+    third = calls.ask()  # nothing but a release can let it in: until then it is woken to see whether it is overtaken
+    due = calls.engine.next_deadline()
+    assert due is not None
+    assert due >= calls.now + 29_000
+    assert not calls.lent(third)
+
+
+def test_p4_a_try_waits_for_a_moment_at_which_nothing_cools_and_for_ten_seconds_at_most() -> None:
+    adapt = _believing(proven=3, proven_at=START, tried_at=START, sent_at=START)
+    adapt.configure(8, explore=False, fixed_lag_ms=None)
+    due = adapt.admits_at(4, 8, START + 5_000, live=2, cooling=1)
+    assert due == START + 10_000
+    assert not adapt.admits(4, 8, due - 1, live=2, cooling=1)
+    assert adapt.admits(4, 8, due, live=2, cooling=1)
+    assert adapt.admits_at(4, 8, due, live=2, cooling=1) == due
+
+
+@pytest.mark.parametrize(("ago", "ghosts"), [(499, 0), (500, 2), (1_999, 2), (2_000, 0)])
+def test_p4_a_release_is_a_ghost_from_the_lag_on_and_for_two_seconds(ago: int, ghosts: int) -> None:
+    adapt = _believing(freed=[(START - 2_900, 1), (START - ago, 2)])
+    adapt.configure(8, explore=False, fixed_lag_ms=None)
+    adapt.admitted("a", 1, START)
+    call = adapt.belief.calls["a"]
+    assert (call.ghosts, call.ghost_age) == (ghosts, ago if ghosts else 0)
+
+
+def test_p4_an_old_proof_is_worth_what_is_in_flight() -> None:
+    calls = Calls()
+    held = calls.prove(4)
+    for ident in held[2:]:
+        calls.end(ident)
+    calls.wait(PROOF_MS)
+    assert calls.lent(calls.ask())
+    assert not calls.lent(calls.ask())
+    assert calls.belief.proven == 2
+
+
+def test_p4_a_call_that_is_lost_or_fails_proves_nothing_and_frees_the_try() -> None:
+    calls = Calls()
+    calls.prove(1)
+    ident = calls.call()
+    calls.end(ident, "overloaded")
+    assert (calls.belief.proven, calls.belief.unproven, calls.pool.limit) == (1, "", 8)
+    lost = calls.call()
+    calls.do(cmd.Reclaim(lost, "me"))
+    assert calls.belief.unproven == ""
 
 
 def test_p4_a_grant_that_nobody_takes_proves_nothing() -> None:
@@ -164,7 +272,194 @@ def test_p4_a_grant_that_nobody_takes_proves_nothing() -> None:
     calls.wait(LAG_MS)
     assert not calls.engine.state.leases["other"].claimed
     calls.wait(10_000)
-    assert calls.belief.unproven != "other"
+    assert "other" not in calls.belief.calls
+
+
+# What a refusal means.
+
+
+def test_p4_exact_a_refused_try_tells_the_limit() -> None:
+    calls = Calls()
+    calls.prove(4)
+    refused = calls.refuse(calls.call())
+    assert (refused.why, refused.level, refused.limit, refused.cap) == ("exact", 5, 4, 8)
+    assert calls.pool.limit == 4
+    assert calls.belief.next_probe == calls.now + FOUND_REPROBE_MS
+    assert calls.pool.paused_until > calls.now
+
+
+def test_p4_exact_the_boldest_call_of_the_last_second_is_blamed() -> None:
+    calls = Calls()
+    held = calls.prove(4)
+    calls.wait(5_000)
+    calls.end(held[0])
+    calls.wait(1_000)
+    again = calls.call()
+    calls.wait(300)
+    calls.call()  # tries 5; arrived before the other
+    refused = calls.refuse(again)
+    assert (refused.why, refused.level, refused.limit) == ("exact", 5, 4)
+
+
+def test_p2_refusals_of_calls_sent_before_are_the_same_incident_and_only_fit() -> None:
+    calls = Calls()
+    held = calls.dropped()
+    assert calls.pool.limit == 4
+    epoch, until = calls.belief.epoch, calls.pool.paused_until
+    fit = calls.refuse(held[-1])
+    assert (fit.why, calls.belief.epoch, calls.pool.paused_until) == ("fit", epoch, until)
+    assert calls.pool.limit == 4
+    for engine in (calls.engine, calls.replica):
+        engine.state.pools["requests umans"].limiter.adaptive.belief.calls[held[0]].level = 4  # type: ignore[union-attr]
+    assert calls.refuse(held[0]).limit == 3
+
+
+def test_p2_a_call_reported_twice_counts_once() -> None:
+    calls = Calls()
+    calls.prove(4)
+    ident = calls.call()
+    calls.do(cmd.Report(ident))
+    limit, epoch = calls.pool.limit, calls.belief.epoch
+    calls.do(cmd.Report(ident))
+    assert calls.refuse(ident).why == "fit"
+    assert (calls.pool.limit, calls.belief.epoch) == (limit, epoch)
+
+
+def test_p4_drop_a_level_that_had_worked_is_refused() -> None:
+    calls = Calls()
+    calls.dropped()
+    assert (calls.pool.limit, calls.belief.proven, calls.belief.failed, calls.belief.good) == (4, 0, 8, 8)
+    (view,) = [view for view in pool_views(calls.engine.state, calls.now) if view.pool == "umans"]
+    assert (view.auto_reduced, view.auto_reduced_from) == (True, 8)
+    assert view.notice == (
+        "auto-reduced to 4 after a rate limit (cap 8): it recovers automatically (`fleetgate explain umans`)"
+    )
+
+
+def test_p4_after_a_drop_it_climbs_to_three_quarters_and_probes_from_there() -> None:
+    calls = Calls()
+    for ident in calls.dropped():
+        calls.end(ident)
+    calls.wait(2_000)
+    calls.prove(6)
+    assert calls.pool.limit == 6
+    waiting = calls.ask()
+    assert not calls.lent(waiting)
+    before = calls.now
+    calls.let_in(waiting)
+    assert calls.now - before <= REPROBE_MS
+    assert calls.belief.probing
+    calls.do(cmd.Active(waiting))
+    assert calls.pool.limit == 8
+    assert not calls.pool.limiter.is_reduced
+
+
+def test_p4_a_drop_soon_after_a_drop_remembers_what_was_good() -> None:
+    calls = Calls()
+    for ident in calls.dropped():
+        calls.end(ident)
+    calls.wait(2_000)
+    held = calls.prove(3)
+    calls.refuse(calls.call())
+    assert (calls.pool.limit, calls.belief.good, calls.belief.failed) == (3, 8, 4)
+    assert held
+
+
+def test_p4_a_failed_probe_leaves_the_limit_and_makes_the_next_one_later() -> None:
+    calls = Calls()
+    for ident in calls.dropped():
+        calls.end(ident)
+    calls.wait(2_000)
+    calls.prove(6)
+    probe = calls.ask()
+    calls.let_in(probe)
+    refused = calls.refuse(probe)
+    assert (refused.why, refused.level, calls.pool.limit) == ("probe", 7, 6)
+    assert calls.belief.next_probe - calls.now == REPROBE_MS * 4 // 3
+
+
+def test_p4_a_probe_waits_for_a_quiet_moment_but_not_for_ever() -> None:
+    calls = Calls(cap=2)
+    held = calls.prove(1)
+    calls.refuse(calls.call())
+    assert calls.pool.limit == 1
+    calls.wait(FOUND_REPROBE_MS - 1_000)
+    waiting = [calls.ask() for _ in range(60)]
+    for _ in range(40):  # each ends a second after it was let in
+        current = next(ident for ident in calls.engine.state.leases)
+        calls.end(current)
+        calls.wait(900)
+        if calls.belief.probing:
+            break
+    assert calls.belief.probing
+    assert calls.now <= START + FOUND_REPROBE_MS + PATIENCE_MS + 60_000
+    assert held
+    assert waiting
+
+
+def test_p4_lag_a_call_that_is_over_may_still_be_counted() -> None:
+    calls = Calls()
+    held = calls.prove(8)
+    calls.wait(3_000)
+    calls.end(held[0])
+    refused = calls.refuse(calls.call())
+    assert (refused.why, calls.pool.limit, calls.belief.lag_ms) == ("lag", 8, MOST_LAG_MS)
+    assert calls.pool.paused_until == calls.now + MOST_LAG_MS
+    calls.wait(MOST_LAG_MS)
+    calls.recycle([*held[1:], calls.call()], CLEAN + 8)
+    assert calls.belief.lag_was == 0
+    assert explain(calls.pool, calls.now).lag_source == "learned"
+
+
+def test_p4_lag_is_put_back_when_the_next_refusal_refutes_it() -> None:
+    calls = Calls()
+    held = calls.prove(8)
+    calls.wait(3_000)
+    calls.end(held[0])
+    calls.refuse(calls.call())
+    calls.wait(MOST_LAG_MS)
+    refused = calls.refuse(calls.call())
+    assert (refused.why, calls.belief.lag_ms, calls.pool.limit) == ("drop", LAG_MS, 4)
+
+
+def test_p4_lag_a_refused_try_that_may_have_been_lag_is_tried_again_once_the_lag_is_known() -> None:
+    calls = Calls()
+    held = calls.prove(7)
+    calls.wait(6_000)
+    calls.end(held.pop(0))
+    held.append(calls.call())
+    calls.wait(300)
+    tried = calls.ask()
+    calls.let_in(tried)
+    for engine in (calls.engine, calls.replica):
+        call = engine.state.pools["requests umans"].limiter.adaptive.belief.calls[tried]  # type: ignore[union-attr]
+        call.ghosts, call.ghost_age = 1, 800
+    assert calls.refuse(tried).why == "exact"
+    calls.wait(3_000)
+    calls.end(held.pop(0))
+    assert calls.refuse(calls.call()).why == "lag"
+    calls.wait(MOST_LAG_MS)
+    held.append(calls.call())
+    calls.recycle(held, CLEAN + 8)
+    assert calls.belief.next_probe <= calls.now
+
+
+def test_p4_a_drop_whose_first_reprobe_succeeds_was_lag() -> None:
+    calls = Calls()
+    held = calls.prove(8)
+    calls.believe(lag_ms=1_000, lag_was=999)  # a guess that the next refusal refutes
+    calls.wait(3_000)
+    calls.end(held.pop(0))
+    assert calls.refuse(calls.call()).why == "drop"
+    assert calls.belief.ghost_age >= 1_000
+    for ident in held:
+        calls.end(ident)
+    calls.wait(3_000)
+    calls.prove(6)
+    probe = calls.ask()
+    calls.let_in(probe)
+    calls.do(cmd.Active(probe))
+    assert calls.belief.lag_ms >= 1_100
 
 
 def test_k1_a_cooldown_set_by_hand_is_kept_and_nothing_is_taken_for_lag() -> None:
@@ -193,10 +488,26 @@ def test_p4_alone_a_refusal_with_nothing_else_in_flight_is_not_about_how_many() 
     refused = calls.refuse(calls.call())
     assert (refused.why, calls.pool.limit) == ("alone", 8)
     first = calls.pool.paused_until - calls.now
-    assert 500 <= first <= 1_000
+    assert 1_000 <= first <= 2_000
     calls.wait(first)
     calls.refuse(calls.call())
-    assert 1_000 <= calls.pool.paused_until - calls.now <= 2_000
+    assert 2_000 <= calls.pool.paused_until - calls.now <= 4_000
+
+
+def test_k1_with_a_cap_of_one_the_next_call_goes_at_once_until_a_refusal_asks_for_a_lag() -> None:
+    calls = Calls(cap=1)
+    for _ in range(5):
+        calls.end(calls.call())
+        assert (calls.pool.cooldown.slots, calls.pool.cooldown_ms) == (0, 0)
+    refused = calls.refuse(calls.call())
+    assert (refused.why, calls.pool.limit, calls.pool.cooldown_ms) == ("lag", 1, LAG_MS + 1)
+    calls.wait(MOST_LAG_MS)
+    calls.end(calls.call())
+    assert calls.pool.cooldown.slots == 1
+    calls.wait(LAG_MS + 1)
+    assert calls.refuse(calls.call()).why == "lag"
+    assert calls.pool.cooldown_ms == MOST_LAG_MS
+    assert Calls(cap=2).pool.cooldown_ms == LAG_MS
 
 
 def test_p1_without_a_hint_pauses_double_with_each_incident_in_a_row() -> None:
@@ -229,7 +540,37 @@ def test_p4_a_script_that_names_no_lease_is_heard_too() -> None:
         for event in calls.do(cmd.Report(kind="requests", target="umans", retry_after_ms=5))
         if isinstance(event, ev.Refused)
     ]
-    assert (refused.id, refused.why, refused.limit) == ("", "drop", 3)
+    assert (refused.id, refused.why, refused.limit) == ("", "drop", 2)
+
+
+def test_p4_a_busy_pool_of_short_calls_is_lowered_a_little_at_first() -> None:
+    calls = Calls(cap=20)
+    held = calls.prove(20)
+    calls.believe(gap_ms=50 * 16, clean=CLEAN)
+    assert calls.adapt.busy
+    calls.end(held[0])
+    calls.wait(LAG_MS)
+    assert calls.refuse(calls.call()).limit == 19
+
+
+def test_p4_a_busy_pool_climbs_while_slots_cool() -> None:
+    calls = Calls()
+    held = calls.prove(3)
+    calls.believe(gap_ms=50 * 16)
+    calls.end(held[0])
+    assert calls.lent(calls.ask())
+    assert calls.belief.unproven
+
+
+# The cap.
+
+
+def test_p4_setting_the_cap_forgets_what_refusals_did_and_keeps_what_was_proven() -> None:
+    calls = Calls()
+    calls.prove(4)
+    calls.refuse(calls.call())
+    calls.do(cmd.SetRule(Rule("requests", "umans", cap=8)))
+    assert (calls.pool.limit, calls.belief.proven, calls.belief.failed, calls.belief.next_probe) == (8, 4, 0, 0)
 
 
 def test_p4_a_lower_cap_is_a_lower_ceiling() -> None:
@@ -238,6 +579,43 @@ def test_p4_a_lower_cap_is_a_lower_ceiling() -> None:
     calls.do(cmd.LoadFile("f", "d", 1, ()))
     calls.do(cmd.SetRule(Rule("requests", "umans", cap=2)))
     assert calls.pool.limit == 2
+
+
+def test_p4_explore_grows_above_the_cap_one_probe_at_a_time() -> None:
+    calls = Calls(cap=2, explore=True)
+    calls.prove(2)
+    calls.wait(1_000)
+    third = calls.call()
+    assert calls.belief.probing
+    calls.do(cmd.Active(third))
+    assert calls.pool.limit == 3
+    fourth = calls.ask()
+    calls.wait(59_000)
+    assert not calls.lent(fourth)
+    calls.wait(2_000)
+    assert calls.lent(fourth)
+    assert "above the cap of 2" in " ".join(explain(calls.pool, calls.now).sentences)
+    assert calls.refuse(fourth).why == "probe"
+
+
+def test_p4_a_probe_that_ends_well_raises_the_limit_though_nobody_said_that_it_was_taken() -> None:
+    calls = Calls(cap=2, explore=True)
+    calls.prove(2)
+    calls.wait(1_000)
+    probe = calls.call()
+    assert calls.belief.probing
+    calls.wait(500)
+    calls.end(probe)
+    assert (calls.pool.limit, calls.belief.probing) == (3, False)
+
+
+def test_p4_what_is_said_twice_or_of_nobody_is_heard_once() -> None:
+    calls = Calls(cap=2)
+    (first,) = calls.prove(1)
+    before = calls.engine.state.export()
+    calls.adapt.accepted(first, calls.now + 1)
+    calls.adapt.accepted("nobody", calls.now + 1)
+    assert calls.engine.state.export() == before
 
 
 def test_p4_a_lot_that_nobody_stands_in_sets_no_timer() -> None:
@@ -259,6 +637,23 @@ def test_p4_a_lot_that_nobody_stands_in_sets_no_timer() -> None:
     assert calls.lent(last)
 
 
+@pytest.mark.parametrize("proven", [3, 5])
+def test_p4_explore_grows_again_after_a_person_lowered_the_cap_under_what_is_proven(proven: int) -> None:
+    calls = Calls(cap=proven, explore=True)
+    idents = calls.prove(proven)
+    calls.wait(3_000)
+    for ident in idents:
+        calls.end(ident)
+    calls.wait(3_000)
+    calls.do(cmd.SetRule(Rule("requests", "umans", cap=2)))
+    calls.call()
+    calls.call()
+    above = calls.call()
+    assert (calls.belief.unproven, calls.belief.probing) == (above, True)
+    calls.do(cmd.Active(above))
+    assert (calls.pool.limit, calls.belief.proven) == (3, proven)
+
+
 def test_p4_a_request_whose_environment_allows_less_or_more_is_held_to_it() -> None:
     calls = Calls(cap=4)
     calls.prove(1)
@@ -268,6 +663,26 @@ def test_p4_a_request_whose_environment_allows_less_or_more_is_held_to_it() -> N
     calls.do(cmd.Acquire("more", Spec(("umans/coder",), "requests", caps=(("umans", 9),)), "p"))
     calls.wait(5_000)
     assert calls.lent("more")
+
+
+def test_p4_leases_from_before_it_learned_are_known_and_those_of_a_gone_cap_forgotten() -> None:
+    calls = Calls(on_429="step")
+    old = [calls.ask(), calls.ask()]
+    calls.do(cmd.SetRule(Rule("requests", "umans", on_429="adapt")))
+    assert set(calls.belief.calls) == set(old)
+    calls.end(old[0])
+    calls.prove(2)
+    calls.do(cmd.SetRule(Rule("requests", "umans", on_429="step")))
+    assert calls.pool.limiter.adaptive is None
+
+
+def test_p4_calls_that_no_longer_need_the_pool_are_forgotten() -> None:
+    calls = Calls()
+    ident = calls.call()
+    calls.do(cmd.SetRule(Rule("requests", "umans@default", cap=3)))
+    assert ident in calls.belief.calls
+    calls.adapt.sync_calls({}, calls.now)
+    assert (calls.belief.calls, calls.belief.unproven) == ({}, "")
 
 
 def test_p4_the_only_pool_above_its_proven_level_is_blamed() -> None:
@@ -370,6 +785,76 @@ def test_b2_a_word_of_an_answer_that_begins_is_wanted_only_where_it_tells_someth
     assert calls.engine.awaits_acceptance("probe")
 
 
+def test_g1_a_usage_answer_changes_nothing_that_was_learned() -> None:
+    calls = Calls(usage_gate=True)
+    calls.prove(1)
+    calls.do(cmd.Acquire("waits", SPEC, "p", asks=("umans",)))
+    before = calls.belief.proven
+    calls.wait(1_000)
+    calls.do(cmd.AskUsage("requests", "umans", "p"))
+    calls.do(cmd.AnswerUsage("requests", "umans", "p", 1))
+    assert calls.belief.proven == before
+
+
+def test_g1_after_a_drop_the_providers_own_count_tells_of_a_neighbour_and_nothing_is_cut() -> None:
+    calls = Calls(usage_gate=True)
+    calls.dropped()
+    assert calls.pool.limit == 4
+    for count, limit in ((None, 4), (8, 4)):  # only the first answer tells
+        calls.do(cmd.Acquire(f"waits{count}", SPEC, "p", asks=("umans",)))
+        calls.wait(1_000)
+        calls.do(cmd.AskUsage("requests", "umans", "p"))
+        calls.do(cmd.AnswerUsage("requests", "umans", "p", count))
+        assert calls.pool.limit == limit
+    calls = Calls(usage_gate=True)
+    calls.dropped()
+    calls.do(cmd.Acquire("waits", SPEC, "p", asks=("umans",)))
+    calls.do(cmd.AskUsage("requests", "umans", "p"))
+    calls.do(cmd.AnswerUsage("requests", "umans", "p", 9))
+    assert (calls.pool.limit, calls.belief.proven, calls.belief.failed) == (8, 8, 0)
+    assert "others on the account had taken the slot" in " ".join(explain(calls.pool, calls.now).sentences)
+
+
+# Explaining.
+
+
+def test_explain_tells_what_is_believed_and_why() -> None:
+    calls = Calls()
+    text = " ".join(explain(calls.pool, calls.now).sentences)
+    assert "the cap: there is no sign that the provider allows less" in text
+    assert "Nothing is proven yet." in text
+    assert "refused nothing" in text
+    assert "nothing to probe for" in text
+    trying = calls.call()
+    assert f"{trying} is trying 1" in " ".join(explain(calls.pool, calls.now).sentences)
+    calls.do(cmd.Active(trying))
+    calls.prove(4)
+    calls.refuse(calls.call())
+    said = explain(calls.pool, calls.now)
+    assert (said.proven, said.refused_level, said.last_refusal_why, said.lag_source) == (4, 5, "exact", "assumed")
+    text = " ".join(said.sentences)
+    assert "It is paused after a rate limit" in text
+    assert "The limit is 4, below the cap of 8" in text
+    assert "That is the whole limit" in text
+    assert "5 were one more than it allows" in text
+    assert "one call at 5, is tried in 3 h" in text
+    calls.wait(FOUND_REPROBE_MS + 1_000)
+    assert "as soon as a call waits" in " ".join(explain(calls.pool, calls.now).sentences)
+    calls.call()
+    assert "A probe of 5 is under way." in " ".join(explain(calls.pool, calls.now).sentences)
+
+
+def test_explain_tells_of_lag_and_drops() -> None:
+    calls = Calls()
+    calls.dropped()
+    calls.wait(180_000)
+    text = " ".join(explain(calls.pool, calls.now).sentences)
+    assert "The last refusal, 3 min ago, was taken to mean: 8 at once had worked before" in text
+    assert "as far as we have learned" in text
+    by_hand = Calls(cooldown_ms=100)
+    assert "cools down for 0.1 s, as configured" in " ".join(explain(by_hand.pool, by_hand.now).sentences)
+
+
 @pytest.mark.parametrize("policy", ["step", "pause", "fixed"])
 def test_explain_tells_where_nothing_is_learned(policy: str) -> None:
     calls = Calls(on_429=policy)
@@ -379,13 +864,44 @@ def test_explain_tells_where_nothing_is_learned(policy: str) -> None:
     assert explain(calls.pool, calls.now).sentences[0] == "It is paused by a person: nothing new starts."
 
 
+def test_p4_a_call_under_the_proven_level_refreshes_nothing() -> None:
+    calls = Calls()
+    held = calls.prove(4)
+    proven_at = calls.belief.proven_at
+    for ident in held[:3]:
+        calls.end(ident)
+    calls.wait(5_000)
+    calls.end(calls.call())  # at level 2 of 4
+    assert (calls.belief.proven, calls.belief.proven_at) == (4, proven_at)
+
+
+def test_p4_a_level_above_what_was_good_opens_the_whole_cap_and_a_refusal_on_the_way_goes_on_probing() -> None:
+    calls = Calls(cap=20)
+    for ident in calls.dropped():
+        calls.end(ident)
+    calls.wait(2_000)
+    calls.prove(6)
+    calls.believe(good=3)
+    probe = calls.ask()
+    calls.let_in(probe)
+    calls.do(cmd.Active(probe))
+    assert (calls.pool.limit, calls.belief.next_probe) == (20, 0)
+    assert calls.refuse(calls.call()).why == "exact"
+    assert calls.belief.next_probe == calls.now + REPROBE_MS * 4 // 3
+
+
+def test_p4_the_call_that_is_tried_stays_so_when_others_leave_the_pool() -> None:
+    calls = Calls()
+    calls.prove(1)
+    trying = calls.call()
+    calls.adapt.sync_calls({trying: 1}, calls.now)
+    assert (set(calls.belief.calls), calls.belief.unproven) == ({trying}, trying)
+
+
 def test_p4_a_call_that_tries_a_level_counts_as_accepted_after_a_restart_too() -> None:
     calls = Calls(cap=8)
     calls.call()
     calls.call()
     assert calls.belief.unproven
     engine = Engine(State.restore(calls.engine.state.export(calls.now)))
-    due = calls.belief.tried_at + GRACE_MS
-    calls.wait(due - calls.now - 1)
-    assert calls.belief.unproven
-    assert engine.next_deadline() == calls.engine.next_deadline() == due
+    assert engine.next_deadline() == calls.engine.next_deadline()

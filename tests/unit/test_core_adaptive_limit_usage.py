@@ -1,13 +1,17 @@
-"""`adapt` with a usage gate (rules G1-G3, P4; docs/usage-gate.md): the provider's count moves the limit."""
+"""`adapt` with a usage gate (rules G1-G3, P4; docs/adaptive-limits.md): the provider's count tells a call's level."""
 
 from __future__ import annotations
+
+import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Spec
-from fleetgate.core.pools.usage_gate import APART_MS
+from fleetgate.core.limits.adaptive_tuning import LOOK_MS, REORDER_MS
+from fleetgate.core.pools.pool import SHORT_MS
+from fleetgate.core.pools.usage_gate import ANSWER_MS, APART_MS
 from fleetgate.core.views.limit_explanation import explain
-from tests.unit.test_core_adaptive_limit import Calls
+from tests.unit.test_core_adaptive_limit import START, Calls
 
 SPEC = Spec(models=("umans/coder",), kind="requests")
 
@@ -16,7 +20,7 @@ class Gated(Calls):
     """Calls of a process that can ask the provider."""
 
     def __init__(self, cap: int = 2, **said: object) -> None:
-        super().__init__(cap, usage_gate=True, **said)
+        super().__init__(cap, short=False, usage_gate=True, **said)
 
     def line_up(self) -> str:
         self.ids += 1
@@ -26,56 +30,236 @@ class Gated(Calls):
     def question(self) -> bool:
         return any(isinstance(event, ev.UsageAsked) for event in self.do(cmd.AskUsage("requests", "umans", "p")))
 
-    def answer(self, count: int | None, error: str = "") -> None:
-        self.do(cmd.AnswerUsage("requests", "umans", "p", count, error))
+    def answer(self, count: int | None, error: str = "") -> list[str]:
+        """Who enters by it."""
+        events = self.do(cmd.AnswerUsage("requests", "umans", "p", count, error))
+        return [event.id for event in events if isinstance(event, ev.Granted)]
+
+    def full(self, level: int = 2) -> list[str]:
+        """So many proven calls, which began a while ago."""
+        calls = self.prove(level)
+        self.wait(20_000)
+        return calls
 
 
-def test_g1_where_the_limit_is_learned_no_call_waits_for_an_answer() -> None:
+def test_g1_a_slot_that_cools_here_is_lent_when_the_provider_no_longer_counts_it() -> None:
     calls = Gated()
-    one, _ = calls.prove(2)
-    calls.wait(20_000)
+    one, _ = calls.full()
+    calls.believe(lag_ms=2_000)
+    waiter = calls.line_up()
+    calls.wait(1_000)
+    calls.end(one)
+    calls.wait(400)
+    assert (calls.pool.occupied(calls.now), calls.question()) == (2, True)
+    assert calls.answer(1) == [waiter]
+    assert calls.belief.calls[waiter].level == 2
+
+
+def test_g1_a_refusal_of_a_call_whose_level_was_counted_is_not_taken_for_lag() -> None:
+    calls = Gated()
+    one, _ = calls.full()
+    waiter = calls.line_up()
+    calls.end(one)
+    calls.wait(700)
+    assert calls.adapt._ghosts(calls.now) == (1, 700)
+    assert calls.question()
+    assert calls.answer(1) == [waiter]
+    assert calls.belief.calls[waiter].ghosts == 0
+    assert calls.refuse(waiter).why == "drop"
+
+
+def test_g1_a_counted_level_that_is_not_proven_is_tried_when_the_last_call_has_arrived() -> None:
+    adapt = Gated().adapt
+    adapt.belief.proven, adapt.belief.proven_at, adapt.belief.sent_at = 1, START, START
+    assert not adapt.admits(2, 2, START + REORDER_MS - 1, counted=True)
+    assert adapt.admits(2, 2, START + REORDER_MS, counted=True)
+
+
+def test_g1_the_level_is_what_the_provider_counts_neighbours_included() -> None:
+    calls = Gated(cap=4)
+    calls.full(2)
+    calls.prove(3)
     waiter = calls.line_up()
     assert calls.question()
-    calls.end(one)
-    calls.wait(600)
-    assert calls.lent(waiter)
-
-
-def test_g3_questions_are_half_a_second_apart_where_the_limit_is_learned() -> None:
-    calls = Gated()
-    one, _ = calls.prove(2)
-    calls.wait(20_000)
-    calls.line_up()
-    calls.line_up()
-    assert calls.question()
-    calls.answer(2)
-    calls.end(one)
-    assert not calls.question()
-    calls.wait(APART_MS)
-    assert calls.question()
-
-
-def test_g1_a_neighbour_who_leaves_makes_room_without_a_probe() -> None:
-    calls = Gated(cap=4)
-    calls.prove(2)
-    assert calls.refuse(calls.call()).why == "exact"
-    assert calls.pool.limit == 2
-    calls.wait(60_000)
-    calls.line_up()
-    for count in (4, 4, 4, 3, 3):
-        calls.wait(1_000)
-        assert calls.question()
-        calls.answer(count)
-    assert calls.pool.limit == 3
+    assert calls.answer(4) == []
     calls.wait(1_000)
-    assert calls.pool.used == 3
+    assert calls.question()
+    assert calls.answer(3) == [waiter]
+    assert calls.belief.calls[waiter].level == 4
+    assert calls.belief.unproven == waiter
 
 
-def test_explain_tells_what_the_provider_counts() -> None:
+def test_explain_tells_that_the_providers_own_count_lets_in() -> None:
     calls = Gated()
-    calls.prove(2)
-    calls.wait(20_000)
+    calls.full()
+    assert "own count" not in explain(calls.pool, calls.now).sentences[-1]
     calls.line_up()
-    calls.question()
+    assert explain(calls.pool, calls.now).sentences[-1].endswith("it is unknown now.")
+    assert calls.question()
     calls.answer(2)
-    assert "The provider itself counts 2" in explain(calls.pool, calls.now).sentences[-1]
+    assert explain(calls.pool, calls.now).sentences[-1].endswith("own count, not by ours; it is 2 now.")
+
+
+def test_a1_a_count_below_our_own_does_not_let_in_more_than_the_limit() -> None:
+    calls = Gated()
+    calls.full()
+    calls.line_up()
+    assert calls.question()
+    assert calls.answer(0) == []
+
+
+def test_g1_what_was_lent_since_the_question_was_asked_is_added_to_its_answer() -> None:
+    calls = Gated()
+    one, _ = calls.full()
+    first = calls.line_up()
+    calls.end(one)
+    assert calls.question()
+    calls.do(cmd.Cancel(first))
+    calls.wait(600)
+    newcomer = calls.ask()
+    assert calls.lent(newcomer), "nobody waits: not gated"
+    second = calls.line_up()
+    calls.wait(1_000)
+    calls.end(newcomer)
+    assert calls.answer(1) == []
+    assert calls.pool.usage_gate.count == 1
+    calls.wait(600)
+    assert calls.question()
+    assert calls.answer(1) == [second]
+
+
+def test_g3_questions_are_half_a_second_apart_where_levels_are_learned() -> None:
+    calls = Gated()
+    one, two = calls.full()
+    calls.line_up()
+    asked = calls.now
+    assert calls.question()
+    calls.answer(2)
+    calls.wait(100)
+    calls.end(one)
+    calls.end(two)
+    assert not calls.question()
+    assert calls.engine.next_deadline() == asked + APART_MS
+    calls.wait(APART_MS - 100)
+    assert calls.question()
+
+
+@pytest.mark.parametrize(("held_ms", "gated"), [(SHORT_MS - 100, False), (SHORT_MS + 100, True)])
+def test_g1_short_calls_are_not_gated_where_levels_are_learned(held_ms: int, gated: bool) -> None:
+    calls = Gated()
+    for _ in range(9):
+        ident = calls.call()
+        calls.wait(held_ms)
+        calls.end(ident)
+    calls.full()
+    calls.line_up()
+    assert calls.pool.gated == gated
+    assert calls.question() == gated
+
+
+def test_g1_where_slots_are_given_back_more_often_than_answers_come_there_is_no_gate() -> None:
+    calls = Gated(cap=50)
+    calls.line_up()
+    for engine in (calls.engine, calls.replica):
+        pool = engine.state.pools["requests umans"]
+        pool.hold_times.count, pool.hold_times.mean_ms, pool.usage_gate.askers = 9, 20_000, 1
+        before = pool.gated
+        pool.hold_times.mean_ms = 40_000
+        assert (before, pool.gated) == (False, True)
+        pool.hold_times.count, pool.hold_times.mean_ms, pool.usage_gate.askers = 0, 0, 0
+
+
+# After a refusal, look again.
+
+
+def refused_at_the_edge(calls: Gated) -> str:
+    """A try at 3 is refused, and somebody waits."""
+    calls.full(2)
+    bold = calls.call()
+    waiter = calls.line_up()
+    assert calls.refuse(bold, 0).why == "exact"
+    assert calls.pool.limit == 2
+    return waiter
+
+
+def test_g1_a_try_that_a_neighbour_made_fail_cuts_nothing() -> None:
+    calls = Gated(cap=4)
+    refused_at_the_edge(calls)
+    assert calls.question()
+    calls.answer(4)
+    assert (calls.pool.limit, calls.belief.failed, calls.belief.next_probe) == (4, 0, 0)
+    assert calls.belief.last_why == "neighbour"
+
+
+def test_g1_a_drop_that_a_neighbour_caused_is_none() -> None:
+    calls = Gated(cap=8)
+    calls.dropped(8)
+    calls.line_up()
+    assert calls.belief.drops == 1
+    assert calls.question()
+    calls.answer(9)
+    assert (calls.pool.limit, calls.belief.drops) == (8, 0)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_g1_a_count_below_the_limit_leaves_the_cut(count: int) -> None:
+    calls = Gated(cap=4)
+    refused_at_the_edge(calls)
+    assert calls.question()
+    calls.answer(count)
+    assert calls.pool.limit == 2
+    calls.wait(1_000)
+    assert calls.question()
+    calls.answer(9)
+    assert calls.pool.limit == 2, "it was looked at once"
+
+
+def test_g1_an_answer_that_was_asked_for_before_the_refusal_or_is_unknown_tells_nothing() -> None:
+    calls = Gated(cap=4)
+    calls.full(2)
+    bold = calls.call()
+    calls.line_up()
+    assert calls.question()
+    calls.wait(50)
+    calls.refuse(bold, 0)
+    calls.answer(9)
+    assert calls.pool.limit == 2
+    calls.wait(1_000)
+    assert calls.question()
+    calls.answer(None, "status 500")
+    assert calls.pool.limit == 2
+    calls.wait(1_000)
+    assert calls.question()
+    calls.answer(9)
+    assert calls.pool.limit == 4
+
+
+def test_g1_an_answer_that_comes_too_late_tells_nothing() -> None:
+    calls = Gated(cap=4)
+    refused_at_the_edge(calls)
+    calls.wait(LOOK_MS - ANSWER_MS)
+    calls.wait(ANSWER_MS)
+    assert calls.question()
+    calls.answer(9)
+    assert calls.pool.limit == 2
+
+
+def test_g1_what_was_planned_before_the_cut_is_planned_again() -> None:
+    calls = Gated(cap=8)
+    calls.dropped(8)
+    before = calls.belief.next_probe
+    assert (calls.pool.limit, calls.belief.failed) == (4, 8)
+    calls.wait(3_000)
+    while calls.pool.used:
+        calls.end(next(iter(calls.engine.state.leases)))
+    calls.wait(3_000)
+    calls.prove(2)
+    calls.wait(3_000)
+    bold, limit = calls.call(), calls.pool.limit
+    calls.line_up()
+    assert calls.refuse(bold, 0).why == "exact"
+    assert calls.pool.limit == 2 < limit
+    assert calls.question()
+    calls.answer(8)
+    assert (calls.pool.limit, calls.belief.failed, calls.belief.next_probe) == (limit, 8, before)
+    assert calls.belief.drops == 1

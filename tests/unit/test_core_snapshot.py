@@ -12,8 +12,8 @@ from fleetgate.core.engine import Engine
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.core.errors import InternalError
 from fleetgate.core.invariants import check_invariants
-from fleetgate.core.limits.adaptive_state import Belief
-from fleetgate.core.state.snapshot_format import BeliefRecord, PoolRecord, Snapshot
+from fleetgate.core.limits.adaptive_state import Belief, Call
+from fleetgate.core.state.snapshot_format import BeliefRecord, CallRecord, PoolRecord, Snapshot
 from fleetgate.core.state.state import State
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench, through_json
 
@@ -56,7 +56,7 @@ def test_p5_a_snapshot_restores_the_state_also_through_json():
     check_invariants(restored)
 
 
-@pytest.mark.parametrize(("kept", "record"), [(Belief(), BeliefRecord)])
+@pytest.mark.parametrize(("kept", "record"), [(Belief(), BeliefRecord), (Call(1, 1, 1, bold=False), CallRecord)])
 def test_p5_all_that_was_learned_is_in_its_record(kept: object, record: type[Struct]):
     assert {name for name in dir(kept) if not name.startswith("_")} == set(record.__struct_fields__)
 

@@ -161,7 +161,7 @@ class Deadlines:
 
     def watch_usage(self, pool: Pool, now: int) -> None:
         """Set the deadline for the next question to a pool's provider, or for giving up on an answer."""
-        due = pool.usage_gate.next_moment(now) if pool.asks else 0
+        due = pool.usage_gate.next_moment(now) if pool.gated else 0
         if due != pool.usage_gate.timer_at:
             pool.usage_gate.timer_at = due
             if due:

@@ -9,7 +9,7 @@ from fleetgate.config.schema.cap_keys import read_cap_selector
 from fleetgate.config.units import format_duration
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import NotFound
-from fleetgate.core.limits.adaptive_tuning import BIN_MS, FIRST_LAG, LAGS
+from fleetgate.core.limits.adaptive_tuning import LAG_MS
 from fleetgate.core.model_names import KINDS, parse_selector, shown
 from fleetgate.core.pools.effective_caps import COOLDOWN_MS, MAX_HOLD_MS, ON_429, Cap
 from fleetgate.core.state.state import State
@@ -143,7 +143,7 @@ def cooldown(state: State, key: tuple[str, str]) -> tuple[int, str]:
         return COOLDOWN_MS[key[0]], cooldown_source(state, key)
     if cap.learns and not cap.cooldown_by_hand:
         pool = state.named(*key)
-        return LAGS[FIRST_LAG] * BIN_MS if pool is None else pool.cooldown_ms, "learned"
+        return LAG_MS if pool is None else pool.cooldown_ms, "learned"
     return cap.cooldown_ms, cooldown_source(state, key)
 
 

@@ -77,11 +77,8 @@ class RateLimitHandler:
             return
         ident = "" if lease is None else lease.id
         incident = lease is None or lease.granted_seq > pool.incident_seq
-        adaptive = pool.limiter.adaptive
-        if adaptive is None:
-            verdict = pool.policy.verdict(ident, pool.limit, now)
-        else:
-            verdict = adaptive.verdict(ident, pool.limit, now, now if lease is None else lease.granted_at, pool.used)
+        verdict = pool.policy.verdict(ident, pool.limit, now)
+        if pool.limiter.adaptive is not None:
             incident = verdict.why != "fit"
         wait_ms = verdict.wait_ms if retry_after_ms is None else max(retry_after_ms, 0)
         until = max(pool.paused_until, min(now + wait_ms, FOREVER))
@@ -113,7 +110,7 @@ class RateLimitHandler:
         """The provider accepted the one call of this pool whose level was not proven."""
         assert pool.limiter.adaptive is not None
         belief = pool.limiter.adaptive.belief
-        self._record(ev.Accepted(belief.unproven, pool.kind, pool.id, belief.tried))
+        self._record(ev.Accepted(belief.unproven, pool.kind, pool.id, belief.calls[belief.unproven].level))
 
     def active(self, command: cmd.Active, now: int) -> None:
         self._backoffs.probe_succeeded(command.id)

@@ -29,7 +29,7 @@ class UsageAnswerHandler:
 
     def questions(self, now: int) -> list[Pool]:
         """The pools whose provider should be asked now."""
-        return [pool for pool in self._state.gates if pool.usage_gate.wants(now) and pool.asks]
+        return [pool for pool in self._state.gates if pool.usage_gate.wants(now) and pool.gated]
 
     def askers(self, now: int) -> list[Ticket]:
         """The tickets whose processes should ask them."""
@@ -51,8 +51,7 @@ class UsageAnswerHandler:
         self._record(ev.UsageAnswered(pool.kind, pool.id, pool.limit, count, error))
         if error == WITHDRAWN:
             return
-        if pool.limiter.adaptive is None:
-            pool.usage_gate.room = UNLIMITED if count is None else max(pool.limit - count, 0)
+        pool.usage_gate.room = UNLIMITED if count is None else max(pool.limiter.with_probe(now) - count, 0)
         self._state.recheck_pool(pool)
         self._admission.admit_waiting(now)
         pool.usage_gate.room = 0

@@ -1,102 +1,115 @@
-"""The adaptive limit (`adapt`): finds the provider's limit, follows it, and learns how often it moves (rule P4).
+"""The adaptive limit (`adapt`): finds the provider's limit and follows it, at nearly no rate limits (rule P4).
 
 Theory of operation
 ===================
 
-*The problem.* A provider refuses a call when too many are in flight. It does not say how many are allowed, the number
-may move, and it goes on counting a finished call for a while (the *lag*). A refusal costs; so does a slot that is free.
+*The problem.* A provider refuses a call when too many are in flight, but does not say how many are allowed, and the
+number may change. Each refusal costs, so the limit should be found with about one, however many calls are waiting.
 
-*What is believed* (`Belief`). The *level* of a call is how many slots the provider may count when it arrives: those in
-flight, those released less than the lag ago, and its own. The limit is between `proven`, the highest level that was
-sent and not refused, and `failed`, the lowest that was refused. How often it moves (`move_ms`) and how far (`size`)
-are learned from the moves that were seen, as geometric means, because nothing is known about their scale. The lag is
-one of seven (`LAGS`). How soon a refusal is known (`echo_ms`) is measured.
+*The idea.* At most one call whose outcome is uncertain is in flight at a time. The *level* of a call is how many
+slots the provider may count when the call arrives: those in flight, those released less than the *lag* ago (providers
+count a finished call for a while), and its own. The highest level that was accepted is *proven*.
 
-*What a success teaches.* A call that was not refused within the echo was accepted, so its level works. `firm` is the
-most calls that were accepted at the same time, finished ones not counted: the limit is at least that, whatever the lag.
+*What is stored.* `Belief` (limits/adaptive_state.py): the limit, the proven level, the lowest level that was refused,
+the lag, the one unproven call, when the next probe is due, and a `Call` for each lease. It changes only in
+`admitted`, `accepted`, `refused`, `released`, `answered`, `sync_calls` and `forgive`, which follow events, so that
+every replica of the log believes the same (docs/decisions/0006).
 
-*What a refusal teaches* (limits/adaptive_verdicts.py). A level that was tried for the first time: the limit is one
-less. A level above `firm`: the limit is a little less than was thought. A level that worked before: a longer lag, if
-that explains it and too few calls speak against it; else the limit has fallen. Then one call tests a lower level, each
-time twice as far down; from the one that works, the pool climbs again, if what it can win is worth a refusal.
+*When a call may go* (`admits_at`):
 
-*How it climbs.* Calls that try one level more are an echo apart, so that a refusal of one can stop the next; in large
-pools a part of the level is tried within an echo, so the level grows by a constant factor, and a limit of 400 is in use
-within a minute. Near a level that was refused it goes slowly again.
+- Up to the proven level: at once.
+- Above it, within the limit: one at a time, at a moment at which a refusal would mean something: nothing is cooling
+  down, and nothing was sent just before. After 10 s it goes anyway.
+- Above the limit: one *probe* now and then, while the limit is below the ceiling.
+- Where calls are short (under 1.75 s on average) there is no quiet moment. There the pool climbs in *rounds*: all wait
+  until nothing cools down, then as many as are proven go at once, and one more.
 
-*When a probe is worth its price.* A limit that moves is missed for half the time between two probes on average; a probe
-costs a refusal if nothing has moved. So there are `PROBES` probes between two moves, fewer where moves are small. The
-longer nothing moves, the longer the limit is expected to stay, so one that never moves is hardly ever probed.
+*What proves a level.* The call's answer begins, it ends well, or 2 s pass without a refusal. Then the proven level is
+its level, and the next call may try one more: about one level a second.
 
-*Why it is right.* The limit cannot stay too low: probes go on until the ceiling; nor too high: every refusal is
-explained or lowers it, once an incident. All follows events, so every replica believes the same (decisions/0006).
+*What a refusal means.* It starts an *incident* (`epoch` + 1) and is judged once (limits/adaptive_verdicts.py). A
+refused level that was not proven is exactly one too many. A proven level that is refused means that the limit has
+fallen, unless the provider may still have counted finished calls; then the lag is longer than assumed. Further
+refusals of calls that were sent before belong to the same incident: they can fit the limit to what was accepted, but
+never cut it again.
+
+*Why it is right.* Uncertainty is bounded by one call, so an incident that comes from climbing costs one refusal. A
+cut is never repeated for calls that were in flight when it was made, because their epoch is older. The limit cannot
+stay too low, because probes continue until the ceiling is reached; it cannot stay too high, because every refusal is
+either explained (probe, alone, lag) or lowers it. An explanation by lag is a guess: it is taken back if the next
+refusal disproves it.
+
+*Example.* The cap is 16, the provider allows 8. Calls 1 to 8 go one after another, each after the one before was
+accepted: proven 1, 2, ... 8. The ninth is refused: `exact`, limit 8. From now on eight calls go at once whenever
+slots are free. Three hours later one probe at level 9 is refused: `probe`, limit 8. If the provider then drops to 4,
+a call at the proven level 8 is refused: `drop`, limit 4, nothing is proven; the pool climbs to 4 again, then one by
+one towards 6, three quarters of 8, where level 5 is refused: `exact`, limit 4.
 """
 
 from __future__ import annotations
 
-from math import isqrt
+from bisect import bisect_right
 
-from fleetgate.core.limits.adaptive_neighbours import follow_count
-from fleetgate.core.limits.adaptive_state import Belief
+from fleetgate.core.limits.adaptive_state import Belief, Call
 from fleetgate.core.limits.adaptive_tuning import (
-    BIN_MS,
-    BINS,
+    ANY_SLOTS,
+    CALM_MS,
     CLEAN,
-    CLIMB_MS,
-    CROWD,
-    FIRST_LAG,
+    CLIMB,
+    EXPLORE_MS,
     FLOOR,
+    FOUND_REPROBE_MS,
+    FRESH_MS,
     GRACE_MS,
-    LAGS,
-    LEAST_PROOF_MS,
-    LEAST_SIZE,
+    HASTE_MS,
+    HELD_MS,
+    KEPT_MS,
+    LAG_MS,
+    LOOK_MS,
     MOST_CEILING,
-    MOST_ECHO_MS,
+    MOST_HOLD_MS,
+    MOST_LAG_MS,
+    MOST_REPROBE_MS,
     NEVER,
-    PROBES,
+    PATIENCE_MS,
     PROOF_MS,
-    RECENT,
-    SIZE,
+    REORDER_MS,
+    REPROBE_MS,
+    SELDOM_MS,
+    SHORT_HASTE_MS,
+    SHORT_MS,
+    SPACING_MS,
 )
-from fleetgate.core.limits.adaptive_verdicts import (
-    explaining_lag,
-    is_blurred,
-    is_bold,
-    lag_costs,
-    levels_at,
-    verdict_on,
-)
+from fleetgate.core.limits.adaptive_verdicts import verdict_on
 from fleetgate.core.limits.policy import Verdict
 
 
 class AdaptiveLimit:
     """The policy of one pool."""
 
-    __slots__ = ("belief", "cap", "ceiling", "crowd", "fixed_lag_ms", "lag_ms", "limit", "probes")
+    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "gated", "lag_ms", "limit")
 
     def __init__(self, belief: Belief | None = None) -> None:
         self.belief = Belief() if belief is None else belief
         self.cap = self.ceiling = 1
         self.fixed_lag_ms: int | None = None
-        self.probes = PROBES["normal"]
-        self.crowd = CROWD["normal"]
-        self.derive()
+        self.gated = False
+        self._derive()
 
-    def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None, refusals: str = "normal") -> None:
-        """Take over what a person set: cap, whether it may be exceeded, a fixed cooldown, the price of a refusal."""
+    def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None, gated: bool = False) -> None:
+        """Take over what a person set: cap, whether it may be exceeded, a fixed cooldown, a usage gate."""
         self.cap = cap
+        self.gated = gated
         self.ceiling = MOST_CEILING if explore else cap
         self.fixed_lag_ms = fixed_lag_ms
-        self.probes = PROBES[refusals]
-        self.crowd = CROWD[refusals]
-        self.derive()
+        self._derive()
 
-    def derive(self) -> None:
+    def _derive(self) -> None:
         """Work out what every decision needs from cap and belief."""
         belief = self.belief
         self.limit = min(belief.limit or self.cap, self.ceiling)
-        self.lag_ms = LAGS[belief.lag] * BIN_MS if self.fixed_lag_ms is None else self.fixed_lag_ms
-        if self.ceiling == 1 and self.fixed_lag_ms is None and not belief.lag_known:
+        self.lag_ms = belief.lag_ms if self.fixed_lag_ms is None else self.fixed_lag_ms
+        if self.ceiling == 1 and self.fixed_lag_ms is None and belief.lag_ms == LAG_MS:
             self.lag_ms = 0  # one call after another would wait each time: no lag before a refusal shows one
 
     @property
@@ -104,345 +117,330 @@ class AdaptiveLimit:
         """Whether refusals hold the limit below the cap."""
         return self.limit < self.cap
 
-    @property
-    def proof_ms(self) -> int:
-        """How long an accepted level is believed: the more often the limit moves, the shorter."""
-        return min(max(self.belief.move_ms // 8, LEAST_PROOF_MS), PROOF_MS)
-
     def proven(self, live: int, now: int) -> int:
-        """The level that may be used at once; an old one is worth no more than what is live."""
+        """The level that is proven now; an old proof is worth no more than what is live."""
         belief = self.belief
-        return belief.proven if now < belief.proven_at + self.proof_ms else min(belief.proven, live)
+        return belief.proven if now < belief.proven_at + PROOF_MS else min(belief.proven, live)
+
+    @property
+    def busy(self) -> bool:
+        """Whether on average more than two slots were released within the lag: then there is never a quiet moment.
+
+        A shorter lag that was set by hand makes no moment quieter: what was sent may still be on its way.
+        """
+        return self.belief.gap_ms * 2 < max(self.lag_ms, LAG_MS) * 16
 
     # Queries.
 
-    def admits(self, level: int, limit: int, now: int, live: int = 0) -> bool:
-        """Whether an admission that brings the pool to `level` may be made now."""
-        return self.admits_at(level, limit, now, live) <= now
+    def admits(
+        self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, *, counted: bool = False
+    ) -> bool:
+        """Whether an admission that brings the pool to `level` may be made now; `counted`: the provider said so."""
+        return self.admits_at(level, limit, now, live, cooling, counted) <= now
 
-    def admits_at(self, level: int, limit: int, now: int, live: int = 0) -> int:
+    def admits_at(
+        self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, counted: bool = False
+    ) -> int:
         """From when on it may, if nothing else happens; NEVER: only after something else has happened."""
         if level > limit:
             if self.limit >= self.ceiling or level > self.limit + 1 or limit < self.limit:
                 return NEVER
-            at = self.probe_at()
-            if at and live < self.belief.firm:  # rather when as many calls are in flight as ever
-                at = max(at, self.belief.next_probe + self.belief.patience_ms)
-            return at or NEVER
+            return self.probe_at() or NEVER
         if level <= FLOOR:
             return 0
         belief = self.belief
-        if level <= belief.proven and (level <= live or now < belief.proven_at + self.proof_ms):
-            if level < limit:
-                return 0
-            wait_ms = belief.release_ms // 4  # a refusal of the last call should be able to arrive first
-            return belief.sent_at + (wait_ms if wait_ms < belief.echo_ms else belief.echo_ms)
-        if belief.test and belief.unproven:
+        if level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):  # an old proof is none
+            moment = 0
+            if (
+                level >= limit and belief.gap_ms >= SELDOM_MS * 16
+            ):  # a refusal of the last call must be able to arrive first
+                moment = belief.sent_at + SPACING_MS
+            return max(moment, self._round_until(now)) if cooling and belief.hold_ms < SHORT_MS else moment
+        if belief.unproven:
             return NEVER
-        return belief.tried_at + self.spacing_ms(level)
+        if counted:
+            return belief.sent_at + REORDER_MS
+        if self.short:
+            return self._in_round_at(level, cooling, now)
+        if self.busy:
+            return 0
+        at_last = belief.tried_at + HASTE_MS
+        return at_last if cooling else min(at_last, self._calm_at(level))
 
-    def spacing_ms(self, level: int) -> int:
-        """Between two calls that each try one level more: so few are under way that few are refused."""
+    def _in_round_at(self, level: int, cooling: int, now: int) -> int:
+        """From when on an unproven call is sent where calls are short: with its round, or after a while."""
         belief = self.belief
-        if self.crowd > MOST_CEILING and belief.unproven:
-            return GRACE_MS
-        at_once = max(level // self.crowd, 2 if level >= 16 else 1)
-        if belief.failed > level:  # between what works and what was refused: the nearer, the slower
-            at_once = min(at_once, (belief.failed - level) * 4 // self.crowd)
-        return belief.echo_ms // at_once if at_once > 1 else belief.echo_ms
+        at_last = belief.tried_at + SHORT_HASTE_MS + 4 * belief.hold_ms
+        if cooling and (level > 2 * belief.firm + 2 or not self._fresh(now)):
+            return at_last
+        return 0 if now == belief.sent_at else min(at_last, self._heard_at())
+
+    @property
+    def short(self) -> bool:
+        """Whether calls are so short that something cools down nearly always."""
+        return self.belief.hold_ms < SHORT_MS
+
+    def _round_until(self, now: int) -> int:
+        """Where calls are short: until when calls of a proven level wait too, so that all are sent at once.
+
+        Only for a while after an unproven call: a round later there was another, or no higher level is needed.
+        """
+        belief = self.belief
+        if belief.proven >= self.limit or self._fresh(now):
+            return 0
+        return belief.tried_at + self.lag_ms + 4 * belief.hold_ms
+
+    def _fresh(self, now: int) -> bool:
+        """Whether the provider certainly still counts everything that cools down."""
+        freed = self.belief.freed
+        first = bisect_right(freed, (now - self.lag_ms, ANY_SLOTS))
+        return first == len(freed) or freed[first][0] >= now - FRESH_MS
+
+    def _heard_at(self) -> int:
+        """When nothing that was sent can still be refused; 0: all of it was accepted."""
+        belief = self.belief
+        return 0 if all(call.decided for call in belief.calls.values()) else belief.sent_at + REORDER_MS
+
+    def _calm_at(self, level: int) -> int:
+        """When a refusal would mean most: what was sent has arrived, and no finished call is counted any more."""
+        belief = self.belief
+        arrived = belief.sent_at + REORDER_MS
+        if belief.clean >= CLEAN or self.fixed_lag_ms is not None:
+            return arrived
+        return max(arrived, min(belief.freed_at + MOST_LAG_MS, belief.tried_at + min(CALM_MS, 60_000 // level)))
 
     def probe_at(self) -> int:
         """When a call above the limit is admitted; 0: only after something else has happened."""
         belief = self.belief
         if belief.unproven or self.limit >= self.ceiling:
             return 0
-        return max(belief.next_probe, belief.sent_at + belief.echo_ms)
+        quiet = max(1_000, 2 * self.lag_ms)
+        at_last = min(belief.freed_at + quiet, belief.next_probe + PATIENCE_MS)
+        return max(belief.next_probe, at_last, belief.sent_at + REORDER_MS)
 
     @property
     def lag_is_learned(self) -> bool:
-        """Whether the lag rests on experience."""
-        return self.belief.lag != FIRST_LAG
+        """Whether the lag rests on experience: it was lengthened, or slots were granted again without trouble."""
+        return self.belief.lag_ms != LAG_MS or self.belief.clean >= CLEAN
 
     @property
     def accepted_at(self) -> int:
         """When the unproven call counts as accepted if no refusal arrives; 0: there is none."""
-        return self.belief.tried_at + GRACE_MS if self.belief.unproven else 0
+        call = self.belief.calls.get(self.belief.unproven)
+        return call.at + GRACE_MS if call is not None else 0
 
-    def verdict(self, ident: str, limit: int, now: int, sent_at: int = 0, live: int = 1) -> Verdict:
+    def verdict(self, ident: str, limit: int, now: int) -> Verdict:
         """What it means that the provider refused this call."""
-        return verdict_on(self, ident, sent_at or now, live)
+        return verdict_on(self, ident, now)
 
     # What happened.
 
-    def admitted(self, ident: str, level: int, now: int, live: int = 0) -> None:
+    def admitted(self, ident: str, level: int, now: int, live: int = 0, *, counted: bool = False) -> None:
         belief = self.belief
-        if now >= belief.proven_at + self.proof_ms:
-            belief.proven = min(belief.proven, live)
-            belief.firm = min(belief.firm, live)
-            belief.recent = []
-        bold = level > belief.proven
-        if bold or (level > self.limit and not belief.unproven):
+        if now >= belief.proven_at + PROOF_MS:
+            belief.proven = self.proven(live, now)
+        # A probe counts though its level is proven from before the cap was lowered.
+        bold = level > belief.proven or (self.limit < level and self.limit < self.ceiling and not belief.unproven)
+        if bold:
             belief.unproven = ident
             belief.tried_at, belief.tried = now, level
             belief.probing = level > self.limit
-            belief.test = belief.cuts > 0 and not belief.probing
-            if bold and not belief.probing:
-                belief.proven, belief.proven_at = level, now
-        elif level >= belief.proven:
-            belief.proven_at = now
+        ghosts, age = (0, 0) if counted else self._ghosts(now)
+        belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age, False, False, live + 1)
         belief.sent_at = now
-        if not belief.moved_at:
-            belief.moved_at = now
-        if level * 4 >= min(self.limit, belief.proven) * 3:
-            self._remember(level, now, live, bold)
 
-    def _remember(self, level: int, now: int, live: int, bold: bool) -> None:
-        """Note the level of a call for each lag. What was sent an echo ago was accepted."""
-        belief = self.belief
-        recent = belief.recent
-        while recent and (len(recent) >= RECENT or recent[0][0] <= now - belief.echo_ms):
-            if recent[0][0] > belief.last_at:
-                self._accept_levels(recent[0])
-            del recent[0]
-        levels = [now, int(bold)]
-        self.shift_bins(now)
-        bins, total, first = belief.bins, live + 1, 0
-        for lag in LAGS:
-            while first < lag:
-                total += bins[first]
-                first += 1
-            levels.append(total)
-        levels[belief.lag + 2] = level
-        recent.append(levels)
-
-    def _accept_levels(self, levels: list[int]) -> None:
-        belief = self.belief
-        if levels[2] > belief.firm:
-            belief.firm = levels[2]
-        if levels[belief.lag + 2] >= self.limit:
-            belief.clean[belief.lag] += 1
-            if belief.clean[belief.lag] >= CLEAN << belief.lag_fails and lag_costs(self):
-                belief.lag_before = belief.lag  # try a shorter one
-                belief.lag -= 1
-                belief.clean = [0] * len(LAGS)
-                self.derive()
-                return
-            most = max(belief.firm, self.limit)
-            for lag in range(belief.lag + 1, len(LAGS)):
-                if levels[lag + 2] > most:
-                    belief.clean[lag] += 1
-
-    def shift_bins(self, now: int) -> None:
-        """Bring the bins of releases up to now."""
-        belief = self.belief
-        number = now // BIN_MS
-        passed = number - belief.bin_at
-        if passed:
-            belief.bin_at = number
-            if passed >= BINS:
-                belief.bins = [0] * BINS
-            else:
-                belief.bins = [0] * passed + belief.bins[: BINS - passed]
+    def _ghosts(self, now: int) -> tuple[int, int]:
+        """Slots and age of the last release that no longer counts here and may still count there."""
+        freed = self.belief.freed
+        lag_ms = self.lag_ms
+        last = bisect_right(freed, (now - lag_ms, ANY_SLOTS)) - 1
+        if last >= 0:
+            at, slots = freed[last]
+            age = now - at
+            if age < MOST_LAG_MS or age < lag_ms + 1_000:
+                return slots, age
+        return 0, 0
 
     def accepted(self, ident: str, now: int) -> None:
-        """The provider accepted the call that tried one level more."""
-        belief = self.belief
-        if belief.unproven != ident or not ident:
-            return
-        belief.unproven = ""
-        belief.in_a_row = 0
-        level, probing = belief.tried, belief.probing
-        belief.probing = False
-        if belief.cuts:
-            belief.cuts, belief.test, belief.blurred = 0, False, False
-            self._climb(now)
-        belief.proven, belief.proven_at = max(belief.proven, level), now
-        if probing:
-            self._works_again(level, now)
-        elif level >= self.limit:
-            self._settle(now)
-        self.derive()
+        call = self.belief.calls.get(ident)
+        if call is not None and not call.decided:
+            self._learn_acceptance(call, ident, now)
 
-    def _climb(self, now: int) -> None:
-        """After a drop a level works: go on up to the one that was refused, if that is worth a refusal."""
+    def _learn_acceptance(self, call: Call, ident: str, now: int) -> None:
+        """The provider accepted a call; learn from it once."""
         belief = self.belief
-        failed = belief.failed
-        if failed - 1 > self.limit:
-            gain_ms = (failed - self.limit) * self._stays_ms(now) // (2 * self.limit)
-            if gain_ms * self.probes > CLIMB_MS + belief.pause_ms:
-                belief.limit = failed - 1
-                self.derive()
+        call.decided = True
+        probing = False
+        if belief.unproven == ident:
+            probing = belief.probing
+            belief.unproven, belief.probing = "", False
+        if call.epoch != belief.epoch:
+            return
+        level = call.level
+        if belief.in_a_row:
+            belief.in_a_row = 0
+        if call.ghosts and level >= self.limit:
+            belief.clean += 1
+            if belief.lag_was and belief.clean >= CLEAN:
+                self._lag_confirmed(now)
+        if call.live > belief.firm:
+            belief.firm = call.live
+        if level >= belief.proven:
+            belief.proven, belief.proven_at = level, now
+        elif not probing:
+            return
+        if not call.bold:
+            return
+        if probing or (belief.failed and level >= belief.failed):
+            self._works_again(level, now)
+        elif belief.failed:
+            belief.limit = max(self.limit, belief.failed * CLIMB[0] // CLIMB[1])
+        self._derive()
+        if level == self.limit:
+            belief.held_at = now
+
+    def _lag_confirmed(self, now: int) -> None:
+        """With the longer lag nothing is refused. An earlier refusal may have been lag as well: probe that level."""
+        belief = self.belief
+        belief.lag_was = 0
+        if belief.ghost_age and belief.failed:
+            belief.next_probe = now
 
     def _works_again(self, level: int, now: int) -> None:
-        """A level above the limit was accepted: the limit has risen, if there were more calls than ever before."""
+        """A level above the limit was accepted."""
         belief = self.belief
-        levels = levels_at(self, belief.tried_at, NEVER)
-        if levels[2] <= belief.firm:  # or else finished calls were no longer counted
-            belief.limit = level
-            belief.failed = 0
-            self.derive()
-            self.plan_probe(now)
-            belief.next_probe = now + belief.patience_ms
-            self._explore(level, now)
-            return
-        belief.moved_from = belief.moved_from or self.limit
-        belief.failed = belief.base = belief.base_more = 0
+        if belief.ghost_age and not belief.lag_was:
+            belief.lag_ms = min(max(belief.lag_ms * 3 // 2, belief.ghost_age + 100), MOST_LAG_MS)
+            belief.ghost_age = 0
+        belief.failed = 0
         if level >= self.cap:
-            belief.limit = level
+            belief.limit, belief.next_probe = level, now + EXPLORE_MS
         elif level < belief.good:
             belief.limit = belief.good
+            self._plan_probe(now, belief.interval_ms * 4 // 3)
         else:
-            belief.limit = 0
-        belief.good = 0
-        self.derive()
-        self.plan_probe(now)
-        self._explore(level, now)
+            belief.limit = belief.next_probe = 0
 
-    def _explore(self, level: int, now: int) -> None:
-        """A person allowed the limit to grow above the cap: one more each minute."""
-        if level >= self.cap:
-            self.belief.next_probe, self.belief.patience_ms = now + LEAST_PROOF_MS, 0
-
-    # Moves of the limit.
-
-    def _stays_ms(self, now: int) -> int:
-        """How long the limit stays, by all that was seen; the longer it has stayed, the longer it will."""
+    def refused(self, ident: str, verdict: Verdict, now: int) -> None:
         belief = self.belief
-        return max(belief.move_ms, now - belief.moved_at)
-
-    def plan_probe(self, now: int) -> None:
-        """The best time for the next call above the limit: what probes cost and what late ones lose is least."""
-        belief = self.belief
-        size = max(belief.size, 1000 // self.limit)
-        interval_ms = self._stays_ms(now) * isqrt(SIZE * 10_000 // size) // (100 * self.probes) + 4 * belief.pause_ms
-        belief.patience_ms = interval_ms // 8
-        belief.next_probe = now + interval_ms
-
-    def _settle(self, now: int) -> None:
-        """The limit is found: learn from the move that ends here."""
-        belief = self.belief
-        belief.base = belief.base_more = 0
-        before = belief.moved_from
-        if before:
-            belief.moved_from = 0
-            size = abs(self.limit - before) * 1000 // max(min(self.limit, before), 1)
-            if size >= LEAST_SIZE:
-                belief.move_ms = isqrt(belief.move_ms * max(now - belief.moved_at, 1_000))
-                belief.size = isqrt(belief.size * min(size, 2_000))
-                belief.moved_at = now
-        self.plan_probe(now)
-        self._explore(self.limit, now)
-
-    def refused(
-        self, ident: str, verdict: Verdict, now: int, sent_at: int = 0, live: int = 1, pause_ms: int = 0
-    ) -> None:
-        belief = self.belief
-        belief.pause_ms = pause_ms
+        call = belief.calls.get(ident)
         why = verdict.why
-        sent_at = sent_at or now
-        if sent_at < now:
-            took_ms = min(now - sent_at, MOST_ECHO_MS)
-            belief.echo_ms += took_ms - belief.echo_ms if took_ms > belief.echo_ms else (took_ms - belief.echo_ms) // 8
-        if why == "fit":
-            belief.rejected_calls += 1
-            if belief.unproven == ident:
-                belief.unproven, belief.probing = "", False
-            if verdict.limit < self.limit:
-                belief.limit = verdict.limit
-                belief.proven = min(belief.proven, verdict.limit)
-                belief.failed = verdict.limit + 1
-                self.derive()
-            return
-        levels = levels_at(self, sent_at, live)
-        lag = explaining_lag(self, levels)
-        belief.incident += 1
-        belief.in_a_row += 1
-        belief.rejected_calls = 1
-        for each in belief.recent:
-            if belief.last_at < each[0] < sent_at:
-                self._accept_levels(each)
-        belief.last_why, belief.last_level, belief.last_at = why, verdict.level, now
-        if belief.unproven == ident or is_bold(belief, ident, sent_at):
+        if call is not None:
+            call.decided = call.refused = True
+        if belief.unproven == ident or why != "fit":
             belief.unproven, belief.probing = "", False
-        if why == "alone":
+        belief.rejected = [*belief.rejected[-31:], now if call is None else call.at]
+        if why == "fit":
+            if verdict.limit < self.limit:
+                belief.limit = self.limit = verdict.limit
             return
-        if why == "drop":
-            self._drop(verdict, now)
+        belief.epoch += 1
+        belief.in_a_row += 1
+        belief.rejected = belief.rejected[-1:]
+        belief.last_why, belief.last_level, belief.last_at = why, verdict.level, now
+        if why == "probe":
+            self._plan_probe(now, belief.interval_ms * 4 // 3)
+            belief.ghost_age = 0
+        elif why == "lag" and not self.lag_ms:
+            belief.lag_ms, belief.clean = LAG_MS + 1, 0  # what other pools start with; it counts as learned now
         elif why == "lag":
-            if belief.lag < belief.lag_before:
-                belief.lag, belief.lag_before = belief.lag_before, 0
-                belief.lag_fails = min(belief.lag_fails + 3, 16)
-            elif self.lag_ms or belief.lag_known:
-                belief.lag_before = belief.lag_before or belief.lag
-                belief.lag = lag or min(belief.lag + 1, len(LAGS) - 1)
-            belief.lag_known = True
-            belief.clean = [0] * len(LAGS)
-        else:
-            belief.failed = verdict.level
-            if why == "exact":
-                belief.limit = verdict.limit
-                belief.proven = min(belief.proven, verdict.limit)
-                belief.firm = min(belief.firm, verdict.limit)
-                belief.clean = [0] * len(LAGS)
-                self.derive()
-                self._settle(now)
-            else:
-                self.plan_probe(now)
-        self.derive()
+            belief.lag_was, belief.lag_ms, belief.clean = belief.lag_ms, MOST_LAG_MS, 0
+        elif why == "exact":
+            self._remember()
+            belief.failed, belief.limit = verdict.level, verdict.limit
+            belief.proven, belief.firm = min(belief.proven, verdict.limit), min(belief.firm, verdict.limit)
+            belief.held_at = now
+            if call is not None and call.ghosts and belief.clean < CLEAN:
+                belief.ghost_age = call.ghost_age
+            if not belief.drops:
+                belief.next_probe, belief.interval_ms = now + FOUND_REPROBE_MS, FOUND_REPROBE_MS
+            elif not belief.next_probe:
+                self._plan_probe(now, belief.interval_ms * 4 // 3)
+        elif why == "drop":
+            self._drop(call, verdict, now)
+        self._derive()
 
-    def _drop(self, verdict: Verdict, now: int) -> None:
+    def _drop(self, call: Call | None, verdict: Verdict, now: int) -> None:
         belief = self.belief
-        if belief.lag_before and belief.clean[belief.lag] < CLEAN:  # this refusal disproves the guess
-            if belief.lag < belief.lag_before:
-                belief.lag_fails = min(belief.lag_fails + 3, 16)
-            belief.lag = belief.lag_before
-        belief.lag_before = 0
-        blurred = is_blurred(self, verdict.level)
-        if not belief.cuts and not blurred:
-            belief.moved_from = belief.moved_from or self.limit
+        if belief.lag_was:  # this refusal refutes the guess
+            belief.lag_ms, belief.lag_was = belief.lag_was, 0
+        if belief.proven >= self.limit and now >= belief.held_at + HELD_MS:
             belief.good = self.limit
-        belief.blurred = blurred
-        belief.cuts += 1
-        belief.clean = [0] * len(LAGS)
-        belief.limit, belief.proven = verdict.limit, 0
-        belief.firm = 0
-        belief.failed = verdict.limit + 1 if blurred else verdict.level
-        self.derive()
-        self.plan_probe(now)
+        belief.good = belief.good or verdict.level
+        self._remember()
+        belief.limit, belief.failed, belief.proven, belief.firm = verdict.limit, verdict.level, 0, 0
+        belief.drops += 1
+        may_be_lag = call is not None and not belief.ghost_age and belief.clean < CLEAN
+        belief.ghost_age = call.ghost_age if call is not None and may_be_lag else 0
+        self._plan_probe(now, REPROBE_MS)
+
+    def _remember(self) -> None:
+        """Remember what is believed before a cut, to restore it if the provider's own count shows a neighbour."""
+        belief = self.belief
+        if not self.gated:
+            return
+        belief.before = (self.limit, belief.proven)
+        belief.failed_before, belief.probe_before = belief.failed, belief.next_probe
+
+    def _plan_probe(self, now: int, interval_ms: int) -> None:
+        belief = self.belief
+        belief.interval_ms = min(max(interval_ms, REPROBE_MS), max(MOST_REPROBE_MS, belief.interval_ms))
+        belief.next_probe = now + belief.interval_ms
 
     def released(self, ident: str, slots: int, outcome: str, now: int) -> None:
         belief = self.belief
+        call = belief.calls.pop(ident, None)
+        if call is not None and not call.decided and outcome == "ok":
+            self._learn_acceptance(call, ident, now)
         if belief.unproven == ident:
-            if outcome == "ok":
-                self.accepted(ident, now)
-            else:
-                belief.unproven, belief.probing = "", False
-        if outcome == "rate_limited":
+            belief.unproven, belief.probing = "", False
+        if call is None or outcome == "rate_limited":
             return  # the provider never counted it
-        if belief.in_a_row and outcome == "ok":
-            belief.in_a_row = 0
+        if outcome == "ok":
+            hold_ms = now - call.at
+            belief.hold_ms += ((hold_ms if hold_ms < MOST_HOLD_MS else MOST_HOLD_MS) - belief.hold_ms) // 8
         if belief.freed_at:
             gap_ms = now - belief.freed_at
-            gap_ms = gap_ms if gap_ms < 60_000 else 60_000
-            belief.release_ms += (gap_ms - belief.release_ms) // 16 if belief.release_ms else gap_ms
+            belief.gap_ms += ((gap_ms if gap_ms < 60_000 else 60_000) * 16 - belief.gap_ms) // 16
         belief.freed_at = now
-        self.shift_bins(now)
-        belief.bins[0] += slots
+        freed, old = belief.freed, now - KEPT_MS
+        freed.append((now, slots))
+        if freed[0][0] <= old:
+            if freed[1][0] > old:
+                del freed[0]
+            else:
+                del freed[: bisect_right(freed, (old, ANY_SLOTS))]
 
-    def answered(self, count: int | None, now: int, ours: int = 0, asked_at: int = 0) -> None:
-        """The provider's own count, asked when we had `ours` in flight."""
-        follow_count(self, count, now, ours, asked_at)
+    def answered(self, count: int | None, now: int, asked_at: int) -> None:
+        """After a cut: if the provider counts more calls than ours, a neighbour took the slot: undo the cut."""
+        belief = self.belief
+        limit, proven = belief.before
+        if not limit or count is None or asked_at < belief.last_at:
+            return
+        belief.before = (0, 0)
+        ours = len(belief.calls) + sum(slots for at, slots in belief.freed if at > now - KEPT_MS)
+        if count >= limit and count > ours and now < belief.last_at + LOOK_MS:
+            belief.limit, belief.proven = limit, proven
+            belief.failed, belief.next_probe = belief.failed_before, belief.probe_before
+            if belief.last_why == "drop":
+                belief.drops -= 1
+            belief.last_why = "neighbour"
+            self._derive()
 
     def sync_calls(self, live: dict[str, int], now: int) -> None:
-        """Synchronise with the leases that exist: the unproven call may no longer need the pool."""
-        if self.belief.unproven not in live:
-            self.belief.unproven, self.belief.probing = "", False
+        """Synchronise with the leases that exist: some are older than this policy, some no longer need the pool."""
+        belief = self.belief
+        if live.keys() != belief.calls.keys():
+            level = sum(live.values())
+            new = {ident: Call(belief.epoch, level, now, False, 0, 0, decided=True) for ident in live}
+            belief.calls = {ident: belief.calls.get(ident, call) for ident, call in new.items()}
+            if belief.unproven not in live:
+                belief.unproven, belief.probing = "", False
 
     def forgive(self) -> None:
-        """A person set the cap: undo what refusals did to the limit; what was reached stays."""
+        """A person set the cap: undo what refusals did to the limit; what was proven stays."""
         belief = self.belief
-        belief.limit = belief.good = belief.next_probe = belief.moved_from = belief.cuts = 0
-        belief.base = belief.base_more = 0
-        belief.failed = 0
+        belief.limit = belief.failed = belief.good = belief.next_probe = belief.interval_ms = 0
+        belief.ghost_age = belief.drops = 0
         belief.last_why = ""
-        self.derive()
+        self._derive()

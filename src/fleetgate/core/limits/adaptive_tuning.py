@@ -1,40 +1,51 @@
-"""The constants of the adaptive limit, each with its unit and its reason."""
+"""The constants of the adaptive limit. docs/adaptive-limits.md has the measurements behind them."""
 
 from __future__ import annotations
 
 from typing import Final
 
+FLOOR: Final = 1  # the limit never goes below this
+MOST_CEILING: Final = 1_000_000
 NEVER: Final = 1 << 60
-MOST_CEILING: Final = 1_000_000  # slots: no provider allows more, and the numbers stay small
-FLOOR: Final = 1  # slots: with none, nothing could ever be learned again
+ANY_SLOTS: Final = 1 << 60  # more slots than any release has: to search `freed` by time alone
 
 # How long a provider may count a call that is over.
-BIN_MS: Final = 125  # releases are counted in bins of this width: finer than any lag matters
-LAGS: Final = (0, 2, 4, 8, 12, 16, 24)  # bins: the lags that are believed possible, about half as much again each
-FIRST_LAG: Final = 2  # index: 500 ms, of which most providers stay below
-BINS: Final = LAGS[-1] + 1
-CLEAN: Final = 20  # calls: so many accepted ones that a longer lag would have refused speak against it
+LAG_MS: Final = 500  # assumed until we know better
+MOST_LAG_MS: Final = 2_000
+KEPT_MS: Final = MOST_LAG_MS + 1_000  # releases are remembered this long
+FRESH_MS: Final = 150  # a provider that counts finished calls at all still counts one that ended this recently
+CLEAN: Final = 20  # after this many slots were granted again without trouble, the lag is long enough
 
-# How soon a refusal is known.
-ECHO_MS: Final = 300  # until one was measured: a round trip and the time a provider takes to refuse
-MOST_ECHO_MS: Final = 3_000  # a slower one is a slow program, not a slow network
+# What proves a level, and for how long.
 GRACE_MS: Final = 2_000  # a call that was not refused for this long was accepted
-TOGETHER_MS: Final = 50  # calls sent closer together than this arrive in any order
-RECENT: Final = 12  # calls whose levels are remembered: as many as are sent within an echo by most pools
+PROOF_MS: Final = 15 * 60_000  # an older proof counts no more than the calls in flight
+HELD_MS: Final = 5 * 60_000  # a limit that held this long is the one to return to after a drop
 
-# How often the limit moves, until it was seen.
-MOVE_MS: Final = 30 * 60_000  # an account that never moves is asked less and less
-SIZE: Final = 250  # thousandths of the limit: a quarter
-LEAST_SIZE: Final = 20  # thousandths: less is noise, not a move
-LEAST_PROOF_MS: Final = 60_000  # a level that was accepted is believed at least so long...
-PROOF_MS: Final = 15 * 60_000  # ...and at most so long
+# When a call is sent.
+REORDER_MS: Final = 300  # calls sent closer together than this may arrive in another order
+TOGETHER_MS: Final = 50  # calls sent this close together arrive in any order
+CALM_MS: Final = 5_000  # while the lag is unknown, an unproven call waits at most this long after the last release
+HASTE_MS: Final = 10_000  # an unproven call waits at most this long for a moment at which nothing cools down
+SPACING_MS: Final = 250  # between calls at the limit, in pools...
+SELDOM_MS: Final = 1_000  # ...that release slots less often than this
+SHORT_MS: Final = 1_750  # calls are short if they take less than this on average
+SHORT_HASTE_MS: Final = 2_000  # HASTE_MS where calls are short, plus the time of four calls
+MOST_HOLD_MS: Final = 10_000  # one call adds at most this to the mean, so one long call does not hide many short ones
 
-# How many refusals a limit that moves is worth (`refusals`).
-PROBES: Final = {"cheap": 6, "normal": 3, "expensive": 1}  # calls above the limit between two moves
-CROWD: Final = {"cheap": 48, "normal": 96, "expensive": 1 << 30}  # of so many slots one more may be tried at once
-CLIMB_MS: Final = 24_000  # a climb that may end with a refusal must win a third of this of the whole pool
-
-# The pause after a refusal, where the provider does not say how long.
-WAIT_MS: Final = 1_000  # `_wait_ms` takes half of it and a random part of the other half
+# What a refusal does.
+BLAME_MS: Final = 1_000  # an unproven call sent this recently may be the reason why another call was refused
+DROP: Final = (1, 2)  # the part of a level that is left when it is refused although it was proven
+BUSY_DROP: Final = (19, 20)  # the same, the first time, in a pool that never has a quiet moment
+CLIMB: Final = (3, 4)  # how much of a refused level the limit regains at once; the rest is won back by probes
+WAIT_MS: Final = 1_000  # the pause without a hint; `_wait_ms` takes half of it and a random part of the other half
 MOST_WAIT_MS: Final = 30_000
-MOST_ALONE_WAIT_MS: Final = 30 * 60_000  # where the number of calls is not the cause, it may take long
+ALONE_WAIT_MS: Final = 2_000
+MOST_ALONE_WAIT_MS: Final = 30 * 60_000
+LOOK_MS: Final = 10_000  # a usage answer this soon after a cut shows whether a neighbour caused it
+
+# When a call above the limit is tried.
+REPROBE_MS: Final = 10 * 60_000
+MOST_REPROBE_MS: Final = 40 * 60_000
+FOUND_REPROBE_MS: Final = 3 * 3_600_000  # for a limit that was found by climbing and has never moved
+EXPLORE_MS: Final = 60_000
+PATIENCE_MS: Final = 30_000  # how long a probe waits for a quiet moment

@@ -42,5 +42,5 @@ class Policy(Protocol):
     def released(self, ident: str, slots: int, outcome: str, now: int) -> None:
         """A call ended."""
 
-    def answered(self, count: int | None, now: int) -> None:
+    def answered(self, count: int | None, now: int, asked_at: int) -> None:
         """The provider's own count of calls in flight; None: unknown."""

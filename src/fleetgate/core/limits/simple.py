@@ -26,7 +26,7 @@ class SimplePolicy:
     def released(self, ident: str, slots: int, outcome: str, now: int) -> None:
         """Nothing to learn."""
 
-    def answered(self, count: int | None, now: int) -> None:
+    def answered(self, count: int | None, now: int, asked_at: int) -> None:
         """Nothing to learn."""
 
 

@@ -24,7 +24,7 @@ class Limiter:
                 self.adaptive = AdaptiveLimit()
             assert cap.cap is not None
             by_hand = cap.cooldown_ms if cap.cooldown_by_hand else None
-            self.adaptive.configure(cap.cap, cap.explore, by_hand)
+            self.adaptive.configure(cap.cap, cap.explore, by_hand, cap.usage_gate)
             self.limit = self.adaptive.limit
             return
         self.adaptive = None
@@ -38,6 +38,12 @@ class Limiter:
         if self.adaptive is not None:
             return min(own_limit, self.limit) if self.adaptive.reduced and own_limit < UNLIMITED else own_limit
         return min(own_limit, self.reduced) if self.reduced and own_limit < UNLIMITED else own_limit
+
+    def with_probe(self, now: int) -> int:
+        """The limit, plus one when a probe is due."""
+        if self.adaptive is None or self.limit >= UNLIMITED:
+            return self.limit
+        return self.limit + (0 < self.adaptive.probe_at() <= now)
 
     @property
     def may_probe(self) -> bool:

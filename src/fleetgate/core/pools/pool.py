@@ -62,6 +62,11 @@ from fleetgate.core.pools.usage_gate import APART_MS, UsageGate
 if TYPE_CHECKING:
     from fleetgate.core.queue.queue import Queue
 
+# Where the limit is learned, the usage gate is off for calls shorter than this, and for pools that release slots more
+# often than this: each answer admits one call, so the queue would only wait for answers.
+SHORT_MS: Final = 3_000
+TURN_MS: Final = 700
+
 FOREVER: Final = 1 << 53  # a pause without an end; fits every JSON reader
 
 
@@ -191,8 +196,10 @@ class Pool(Resource):
             limit = self.limit_for(own_limit)
         if adaptive is None or (own_limit and limit >= UNLIMITED):
             moment = 0 if level <= limit else NEVER
+        elif self.usage_gate.answered_at == now and (count := self.provider_count(now)) is not None:
+            moment = adaptive.admits_at(max(count, used) + slots, limit, now, used, counted=True)
         else:
-            moment = adaptive.admits_at(level, limit, now, used)
+            moment = adaptive.admits_at(level, limit, now, used, cooldown.slots)
         if moment <= now:
             kept = self.reservation
             if kept is None or kept.queue is queue or own_limit >= UNLIMITED:
@@ -231,7 +238,7 @@ class Pool(Resource):
             for (slots, own_limit), lot in self.parking.lots.items():
                 if lot.projects:
                     limit = self.limit_for(own_limit)
-                    moment = adaptive.admits_at(taken + slots, limit, now, self.used)
+                    moment = adaptive.admits_at(taken + slots, limit, now, self.used, self.cooldown.slots)
                     if now < moment < first:
                         first = moment
         return first
@@ -239,14 +246,18 @@ class Pool(Resource):
     # The usage gate.
 
     @property
-    def asks(self) -> bool:
-        """Whether the provider is asked for its own count: a waiting process can, and there is a limit."""
-        return self.usage_gate.askers > 0 and self.cap.usage_gate and self.limit < UNLIMITED
-
-    @property
     def gated(self) -> bool:
-        """Whether waiting requests enter only by the provider's own count. Where the limit is learned, none waits."""
-        return self.limiter.adaptive is None and self.asks
+        """Whether waiting requests enter only by the provider's own count, and a waiting process can ask for it."""
+        if not self.usage_gate.askers or not self.cap.usage_gate or self.limit >= UNLIMITED:
+            return False
+        if self.limiter.adaptive is None or self.hold_times.count < 8:
+            return True
+        mean_ms = self.hold_times.mean_ms
+        return mean_ms >= SHORT_MS and mean_ms >= TURN_MS * self.limit
+
+    def provider_count(self, now: int) -> int | None:
+        """What the provider says is in flight, at this very moment; None: it says nothing, or is not asked."""
+        return self.usage_gate.seen(now) if self.gated else None
 
     def awaits_answer(self, slots: int, queue: Queue, now: int) -> bool:
         """Whether the usage gate keeps a request of `queue` from slots that are free here (rules G1, G5)."""
@@ -268,7 +279,10 @@ class Pool(Resource):
         """Count a lease, and charge its project what it is expected to hold."""
         used, adaptive, usage_gate = self.used, self.limiter.adaptive, self.usage_gate
         if adaptive is not None:
-            adaptive.admitted(ident, self.occupied(now) + slots, now, used)
+            if usage_gate.answered_at == now and (count := self.provider_count(now)) is not None:
+                adaptive.admitted(ident, max(count, used) + slots, now, used, counted=True)
+            else:
+                adaptive.admitted(ident, self.occupied(now) + slots, now, used)
         if usage_gate.askers or usage_gate.asked_by:
             usage_gate.granted += slots
         self.used = used + slots

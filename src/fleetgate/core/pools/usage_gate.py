@@ -37,7 +37,6 @@ class UsageGate:
         "count",
         "error",
         "granted",
-        "ours",
         "prompt_at",
         "room",
         "timer_at",
@@ -53,7 +52,6 @@ class UsageGate:
         self.error = ""  # why it is unknown
         self.answered_at = 0  # 0: never
         self.granted = 0  # slots granted since the question that was answered last, or that is under way
-        self.ours = 0  # slots that we had taken when the question was asked
         self.apart_ms = 0  # the minimum time between two questions
         self.room = 0  # how many slots the answer that is being acted on allows
         self.timer_at = 0  # a deadline is set for then; 0: none
@@ -93,9 +91,8 @@ class UsageGate:
             self.prompt_at = self.prompt_at or now
             self.cooled_at = now + cooldown_ms
 
-    def asked(self, by: str, ours: int, now: int) -> None:
+    def asked(self, by: str, now: int) -> None:
         self.asked_by, self.asked_at, self.prompt_at, self.granted = by, now, 0, 0
-        self.ours = ours
 
     def answered(self, count: int | None, error: str, now: int) -> None:
         asked, self.asked_by = self.asked_by, ""
@@ -120,6 +117,10 @@ class UsageGate:
             apart_ms = ARRIVE_MS
         earliest = asked_at + apart_ms
         return moment if moment > earliest else earliest
+
+    def seen(self, now: int) -> int | None:
+        """How many calls the provider counts, by an answer of this very moment; None: there is none."""
+        return self.count + self.granted if self.count is not None and self.answered_at == now else None
 
     def wants(self, now: int) -> bool:
         """Whether a process should ask now."""

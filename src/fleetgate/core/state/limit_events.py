@@ -58,10 +58,7 @@ class LimitEvents:
     def refused(self, event: ev.Refused, at: int) -> None:
         pool = self._pool_of(event)
         assert pool.limiter.adaptive is not None, f"{pool.key} learns nothing"
-        lease = self._state.leases.get(event.id)
-        sent_at = at if lease is None else lease.granted_at
-        verdict = Verdict(event.why, event.level, event.limit, 0)
-        pool.limiter.adaptive.refused(event.id, verdict, at, sent_at, pool.used, max(pool.paused_until - at, 0))
+        pool.limiter.adaptive.refused(event.id, Verdict(event.why, event.level, event.limit, 0), at)
         pool.refresh()
         self._state.recheck_pool(pool)
         self._state.reservations.review(at)
@@ -74,13 +71,12 @@ class LimitEvents:
     # The usage gate.
 
     def usage_asked(self, event: ev.UsageAsked, at: int) -> None:
-        pool = self._pool_of(event)
-        pool.usage_gate.asked(event.by, pool.used, at)
+        self._pool_of(event).usage_gate.asked(event.by, at)
 
     def usage_answered(self, event: ev.UsageAnswered, at: int) -> None:
         pool = self._pool_of(event)
         asked_at = pool.usage_gate.asked_at
         pool.usage_gate.answered(event.count, event.error, at)
         if pool.limiter.adaptive is not None:
-            pool.limiter.adaptive.answered(event.count, at, pool.usage_gate.ours, asked_at)
+            pool.limiter.adaptive.answered(event.count, at, asked_at)
             pool.refresh()

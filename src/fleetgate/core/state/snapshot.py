@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from fleetgate.core.budgets.budget import Budget, Portion
 from fleetgate.core.budgets.rules import rule_key
 from fleetgate.core.limits import AdaptiveLimit
-from fleetgate.core.limits.adaptive_state import Belief
+from fleetgate.core.limits.adaptive_state import Belief, Call
 from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.fair_share import FairShare
 from fleetgate.core.pools.pool import Pool
@@ -18,6 +18,7 @@ from fleetgate.core.state.snapshot_format import (
     FORMAT,
     BeliefRecord,
     BudgetRecord,
+    CallRecord,
     PlanRecord,
     PoolRecord,
     ShareRecord,
@@ -264,8 +265,11 @@ def _usage_record(gate: UsageGate) -> UpstreamRecord | None:
 
 def belief_record(belief: Belief) -> BeliefRecord | None:
     record = BeliefRecord(**{name: getattr(belief, name) for name in BeliefRecord.__struct_fields__})
-    record.bins, record.clean = list(belief.bins), list(belief.clean)
-    record.recent = [list(levels) for levels in belief.recent]
+    record.freed, record.rejected = list(belief.freed), list(belief.rejected)
+    record.calls = {
+        ident: CallRecord(*[getattr(call, name) for name in CallRecord.__struct_fields__])
+        for ident, call in belief.calls.items()
+    }
     return None if record == BeliefRecord() else record
 
 
@@ -273,4 +277,6 @@ def _believed(record: BeliefRecord) -> Belief:
     belief = Belief()
     for name in BeliefRecord.__struct_fields__:
         setattr(belief, name, getattr(record, name))
+    belief.freed, belief.rejected = list(record.freed), list(record.rejected)
+    belief.calls = {ident: Call(*astuple(call)) for ident, call in record.calls.items()}
     return belief

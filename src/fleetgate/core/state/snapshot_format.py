@@ -12,7 +12,7 @@ from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.budgets.estimates import Ratio
 from fleetgate.core.entities import BudgetRule, Lease, PlanRule, Rule, Ticket
-from fleetgate.core.limits.adaptive_tuning import BINS, ECHO_MS, FIRST_LAG, LAGS, MOVE_MS, SIZE
+from fleetgate.core.limits.adaptive_tuning import LAG_MS
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.usage import Usage, UsageRow
 
@@ -37,54 +37,58 @@ class UpstreamRecord(Struct, omit_defaults=True):
     error: str = ""
     answered_at: int = 0
     granted: int = field(default=0, name="lent")
-    ours: int = 0
+
+
+class CallRecord(Struct, array_like=True, gc=False):
+    """What the adaptive limit knows about an admission (limits/adaptive_state.py explains each field)."""
+
+    epoch: int
+    level: int
+    at: int
+    bold: bool
+    ghosts: int
+    ghost_age: int
+    decided: bool = False
+    refused: bool = False
+    live: int = 0
 
 
 class BeliefRecord(Struct, omit_defaults=True):
-    """What the adaptive limit has learned about one pool (limits/adaptive_state.py explains each field)."""
+    """What the adaptive limit has learned about one pool."""
 
     limit: int = 0
-    lag: int = FIRST_LAG
     proven: int = 0
-    proven_at: int = 0
     firm: int = 0
+    proven_at: int = 0
+    held_at: int = 0
     failed: int = 0
-    lag_known: bool = False
-    lag_fails: int = 0
-    lag_before: int = 0
     good: int = 0
-    move_ms: int = MOVE_MS
-    size: int = SIZE
-    moved_at: int = 0
-    moved_from: int = 0
-    blurred: bool = False
-    cuts: int = 0
+    lag_ms: int = LAG_MS
+    lag_was: int = 0
+    clean: int = 0
+    epoch: int = 1
+    in_a_row: int = 0
     next_probe: int = 0
-    patience_ms: int = 0
+    interval_ms: int = 0
     probing: bool = False
     unproven: str = ""
-    tried: int = 0
-    tried_at: int = 0
-    test: bool = False
     sent_at: int = 0
-    echo_ms: int = ECHO_MS
-    pause_ms: int = 0
+    tried_at: int = 0
+    tried: int = 0
     freed_at: int = 0
-    release_ms: int = 0
-    incident: int = 0
-    in_a_row: int = 0
-    rejected_calls: int = 0
+    hold_ms: int = 1_800
+    gap_ms: int = 4_000 * 16
+    freed: list[tuple[int, int]] = field(default_factory=list)
+    rejected: list[int] = field(default_factory=list)
+    ghost_age: int = 0
+    drops: int = 0
+    before: tuple[int, int] = (0, 0)
+    failed_before: int = 0
+    probe_before: int = 0
     last_why: str = ""
     last_level: int = 0
     last_at: int = 0
-    bin_at: int = 0
-    base: int = 0
-    base_others: int = 0
-    base_more: int = 0
-    shown: int = -1
-    bins: list[int] = field(default_factory=lambda: [0] * BINS)
-    clean: list[int] = field(default_factory=lambda: [0] * len(LAGS))
-    recent: list[list[int]] = field(default_factory=list)
+    calls: dict[str, CallRecord] = field(default_factory=dict)
 
 
 class PoolRecord(Struct, omit_defaults=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from fleetgate.core.limits import AdaptiveLimit
-from fleetgate.core.limits.adaptive_tuning import BIN_MS, GRACE_MS, LAGS, MOVE_MS, SIZE
+from fleetgate.core.limits.adaptive_tuning import GRACE_MS, MOST_LAG_MS
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
 
@@ -71,8 +71,6 @@ def _not_learned(pool: Pool) -> str:
 def _learned(said: Explanation, adapt: AdaptiveLimit, pool: Pool, now: int) -> None:
     belief = adapt.belief
     proven = adapt.proven(pool.used, now)
-    if belief.unproven:
-        proven = min(proven, belief.tried - 1)
     said.proven, said.proven_at = proven, belief.proven_at or None
     said.refused_level = belief.failed or None
     said.last_refusal_at, said.last_refusal_why = belief.last_at or None, belief.last_why or None
@@ -85,14 +83,11 @@ def _learned(said: Explanation, adapt: AdaptiveLimit, pool: Pool, now: int) -> N
         _of_proof(adapt, proven),
         _of_refusal(adapt, now),
         _of_lag(adapt),
-        _of_moves(adapt, now),
         _of_probe(adapt, said.next_probe_at, now),
-        _of_change(adapt),
     ]
-    if pool.asks:
-        count = "an unknown number of" if pool.usage_gate.count is None else str(pool.usage_gate.count)
-        others = f", of which others have {adapt.belief.shown}" if adapt.belief.shown >= 0 else ""
-        said.sentences.append(f"The provider itself counts {count} calls in flight{others}.")
+    if pool.gated:
+        count = "unknown" if pool.usage_gate.count is None else str(pool.usage_gate.count)
+        said.sentences.append(f"Waiting calls start by the provider's own count, not by ours; it is {count} now.")
 
 
 def _of_limit(adapt: AdaptiveLimit) -> str:
@@ -108,12 +103,12 @@ def _of_limit(adapt: AdaptiveLimit) -> str:
 def _of_proof(adapt: AdaptiveLimit, proven: int) -> str:
     belief = adapt.belief
     if belief.unproven:
-        level = belief.tried
+        level = belief.calls[belief.unproven].level
         how = f"the answer begins, or after {GRACE_MS // 1000} s without a refusal"
         return f"{_proven(proven)} {belief.unproven} is trying {level}: it counts as accepted when {how}."
     if proven >= adapt.limit:
         return f"{_proven(proven)} That is the whole limit: calls within it start at once."
-    return f"{_proven(proven)} Above that, up to {adapt.limit}, calls try one more after the other."
+    return f"{_proven(proven)} Above that, up to {adapt.limit}, one call at a time tries one more."
 
 
 def _proven(proven: int) -> str:
@@ -141,24 +136,8 @@ def _of_lag(adapt: AdaptiveLimit) -> str:
         return f"A released slot cools down for {seconds}, as configured."
     if adapt.lag_is_learned:
         return f"The provider counts a finished call for up to {seconds}, as far as we have learned."
-    most = f"{LAGS[-1] * BIN_MS // 1000} s"
+    most = f"{MOST_LAG_MS // 1000} s"
     return f"A finished call is taken to count for {seconds}, until a refusal teaches more (at most {most})."
-
-
-def _of_moves(adapt: AdaptiveLimit, now: int) -> str:
-    belief = adapt.belief
-    if belief.move_ms == MOVE_MS and belief.size == SIZE:
-        return "The limit was never seen to move."
-    size = f"{belief.size // 10} %"
-    return f"The limit moves about every {_ago(belief.move_ms)}, by {size}; last {_ago(now - belief.moved_at)} ago."
-
-
-def _of_change(adapt: AdaptiveLimit) -> str:
-    """What would change the belief."""
-    falls = f"A refusal of a call at {adapt.limit} or less would mean that it has fallen"
-    if adapt.limit >= adapt.ceiling:
-        return f"{falls}."
-    return f"{falls}; a call that is accepted at {adapt.limit + 1}, that it has risen."
 
 
 def _of_probe(adapt: AdaptiveLimit, probe_at: int | None, now: int) -> str:

@@ -223,7 +223,7 @@ def _of_pool(pool: Pool, own_limit: int, limit: int, slots: int, until: int, now
     if level > limit:
         return "cooling", f"{pool.id}: a slot is cooling down", until if until < NEVER else None
     adaptive = pool.limiter.adaptive
-    if adaptive is not None and not adaptive.admits(level, limit, now, pool.used):
+    if adaptive is not None and not adaptive.admits(level, limit, now, pool.used, pool.cooldown.slots):
         text = f"{pool.id}: {adaptive.belief.proven} of {limit} at once are proven; one call at a time tries one more"
         return "proving", text, None
     return "behind", f"what frees up in {pool.id} is kept for a request that waited longer", None
