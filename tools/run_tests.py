@@ -35,6 +35,7 @@ LANES = {
     "security": ("security", "library", "processes/test_runner_*.py"),
     "proxy": ("proxy",),
     "hosts": ("processes",),
+    "pages": ("dashboard", "docs"),
 }
 AFTER_CORE = ("processes/test_[a-i]*.py",)
 # These run on the core as it is installed, compiled where there is a C compiler; all other tests run the sources.
