@@ -22,6 +22,7 @@ from fleetgate.telemetry.records import ProxiedCall, RunningAgents, RunRecord, r
 
 MOST_CALLS = 10_000  # that wait for the thread
 _EVERY_S = 0.5
+_BEGIN_S = 2.0  # how long the first look at the log may hold up the start of the service
 
 
 class Sink(Protocol):
@@ -45,11 +46,14 @@ class Exporter:
         self._gate: DirectGate | None = None
         self._seq = -1
         self._lock = -1
+        self._begun = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
+        """Begin. What ends after this is exported, unless the store does not answer now."""
         self._thread.start()
+        self._begun.wait(_BEGIN_S)
 
     def note_call(self, call: ProxiedCall) -> None:
         """A call has ended. Only appends."""
@@ -63,8 +67,7 @@ class Exporter:
 
     def _run(self) -> None:
         last = False
-        while not last:
-            last = self._stop.wait(_EVERY_S)
+        while True:
             try:
                 while self._calls:
                     self._sink.add_call(self._calls.popleft())
@@ -73,6 +76,10 @@ class Exporter:
             except Exception as error:  # whatever it is, the service goes on, and so does this thread
                 self._trouble.failed(error)
                 self._close_gate()
+            self._begun.set()
+            if last:
+                break
+            last = self._stop.wait(_EVERY_S)
         self._close_gate()
 
     def _close_gate(self) -> None:
