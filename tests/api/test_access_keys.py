@@ -88,8 +88,6 @@ def test_e2_what_belongs_to_another_project_is_not_there_for_an_agent(gate: Serv
     for method, path, body in [
         ("GET", f"/v1/leases/{others['lease']}", None),
         ("POST", f"/v1/leases/{others['lease']}/renew", {}),
-        ("POST", f"/v1/leases/{others['lease']}/release", {}),
-        ("POST", f"/v1/leases/{others['lease']}/stop", {}),
         ("GET", f"/v1/tickets/{others['ticket']}", None),
         ("DELETE", f"/v1/tickets/{others['ticket']}", None),
         ("POST", "/v1/tickets/cancel", {"ids": [others["ticket"]]}),
@@ -102,6 +100,17 @@ def test_e2_what_belongs_to_another_project_is_not_there_for_an_agent(gate: Serv
     ]:
         answer = gate.request(method, path, body, token=agent)
         assert answer.status == 404, f"{method} {path}: {answer.status} {answer.body!r}"
+    for verb in ("release", "stop"):  # as for a lease that has ended
+        answers = [
+            gate.request("POST", f"/v1/leases/{ident}/{verb}", {}, token=agent) for ident in ("xx", others["lease"])
+        ]
+        assert len({(each.status, each.body.replace(others["lease"].encode(), b"xx")) for each in answers}) == 1
+        assert not answers[0].json["released" if verb == "release" else "stopping"]
+    for kind, ident in others.items():  # neither the beginning of an id nor an unknown one tells anything
+        path = "/v1/jobs/" if kind == "job" else "/v1/leases/"
+        said = [gate.request("GET", path + each, token=agent) for each in (ident, ident[:4], "zz")]
+        texts = {each.json["error"].replace(ident, "zz").replace(ident[:4], "zz") for each in said}
+        assert ({each.status for each in said}, len(texts)) == ({404}, 1)
     assert gate.request("GET", "/v1/jobs?project=docs", token=agent).status == 403
     assert gate.request("GET", "/v1/jobs", token=agent).json["jobs"] == []
     still = gate.ok("GET", "/v1/overview")

@@ -18,7 +18,7 @@ from fleetgate.api.routes.read import Limit, Offset
 from fleetgate.api.security.caller import ANYONE, Caller
 from fleetgate.api.service import Service
 from fleetgate.core.access.keys import AGENT
-from fleetgate.core.errors import NotFound
+from fleetgate.core.errors import FleetgateError, NotFound
 from fleetgate.core.model_names import shown
 from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputShape, SubmittedShape
 
@@ -113,10 +113,15 @@ def _said(body: JobBody, caller: Caller) -> dict[str, Any]:
 
 
 async def _own_job(service: Service, caller: Caller, ident: str) -> JobShape:
-    """A job that the caller may see; one of another project is not there."""
-    job = await service.jobs.do(lambda jobs: jobs.one(ident))
-    if caller.project and job.project != caller.project:
-        raise NotFound(f"no job {shown(ident)}")
+    """A job that the caller may see. For one project, only a whole id counts, and others are not there."""
+    if not caller.project:
+        return await service.jobs.do(lambda jobs: jobs.one(ident))
+    try:
+        job = await service.jobs.do(lambda jobs: jobs.one(ident))
+    except FleetgateError:
+        job = None
+    if job is None or job.project != caller.project or job.id != ident:
+        raise NotFound(f"no job {shown(ident)} of the project {caller.project}")
     return job
 
 

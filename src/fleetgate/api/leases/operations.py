@@ -22,6 +22,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.access.keys import OPERATOR
 from fleetgate.core.entities import Lease, Spec
 from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.model_names import shown
 from fleetgate.core.queue.positions import QueueView, TicketView, row_of
 from fleetgate.core.state.state import State
 from fleetgate.core.usage import Usage
@@ -46,7 +47,9 @@ async def ask(
         service.check_room_to_wait()
     command = read_acquire(service.gate, body, caller, client)
     if body.id is not None and caller.project:
-        await _check_project(service, caller, body.id)
+        state, _ = await service.look()
+        if body.id in state.leases or body.id in state.tickets:
+            caller.must_own(state, body.id)
     if body.estimate is not None:
         prices = service.gate.settings.prices
         command.estimate = await with_cost(body.estimate.usage(), command.spec.models, prices)
@@ -102,15 +105,17 @@ def lease_answer(lease: Lease, service: Service) -> LeaseAnswer:
     return LeaseAnswer(lease.id, lease.model or None, lease.waited_ms / 1000, lease.ticket.renew_ms / 1000, ends_at)
 
 
-async def _check_project(service: Service, caller: Caller, ident: str) -> None:
-    """Refuse a lease or ticket of another project, if there is one of this id."""
+async def _is_another_projects(service: Service, caller: Caller, ident: str) -> bool:
+    """Whether a caller for one project may not know of this lease or ticket; also when there is none."""
+    if not caller.project:
+        return False
     state, _ = await service.look()
-    if ident in state.leases or ident in state.tickets:
-        caller.must_own(state, ident)
+    return not caller.owns(state, ident)
 
 
 async def renew(service: Service, ident: str, caller: Caller) -> RenewAnswer:
-    await _check_project(service, caller, ident)
+    if await _is_another_projects(service, caller, ident) and not service.clients.has_ended(ident):
+        raise NotFound(f"no lease {shown(ident)} of the project {caller.project}")
     lease = await service.clients.renew(ident)
     ends_at = utc(lease.ends_at + offset_ms(service.gate)) if lease.ends_at else None
     return RenewAnswer(lease.id, lease.ticket.renew_ms / 1000, ends_at)
@@ -126,14 +131,14 @@ async def release(service: Service, given: str, body: ReleaseBody, caller: Calle
         raise BadRequest("force has no usage, what was reserved counts as used: leave out one of the two")
     if body.force:
         caller.must_be(OPERATOR)
+    if await _is_another_projects(service, caller, given):
+        return ReleaseAnswer(given, False, None, None, body.force, 0)  # as one that has ended
     ident = given
     if not (len(given) == LENGTH and given in service.clients):
         found = await _find(service, given)
         if found is None:
             return ReleaseAnswer(given, False, None, None, body.force, 0)
         ident = found
-    if caller.project:
-        await _check_project(service, caller, ident)
     command: cmd.Command = cmd.Reclaim(ident, by)
     if not body.force:
         await _check_owner(service, ident)
@@ -153,6 +158,8 @@ async def release(service: Service, given: str, body: ReleaseBody, caller: Calle
 
 async def stop(service: Service, given: str, caller: Caller, by: str) -> StopAnswer:
     """Have the agent or job of a lease stopped (rule L6). Harmless when it has ended."""
+    if await _is_another_projects(service, caller, given):
+        return StopAnswer(given, False, False, None)  # as one that has ended
     ident = await _find(service, given)
     if ident is None:
         return StopAnswer(given, False, False, None)
@@ -160,7 +167,6 @@ async def stop(service: Service, given: str, caller: Caller, by: str) -> StopAns
     lease = state.leases.get(ident)
     if lease is None:
         return StopAnswer(ident, False, False, None)
-    caller.must_own(state, ident)
     if why_not := why_not_to_stop(lease):
         raise conflict(why_not)
     if lease.ticket.job:

@@ -13,7 +13,6 @@ from fleetgate.core.access.keys import ADMIN, AGENT, OPERATOR, VIEWER, AccessKey
 from fleetgate.core.errors import NotFound
 from fleetgate.core.model_names import shown
 from fleetgate.core.state.state import State
-from fleetgate.present.name_lookup import find_id
 
 ANYONE = ""  # a route for every caller that the guard lets pass
 # Which roles may do what needs a role. An agent does not read what other projects do.
@@ -63,15 +62,19 @@ class Caller(NamedTuple):
             403, "role_needed", f"this needs the role {role}; the key {self.key.name} has the role {self.role}"
         )
 
+    def owns(self, state: State, ident: str) -> bool:
+        """Whether it may see the lease or ticket with this id. For one project, only a whole id counts: what the
+        beginning of an id means would tell about those of others."""
+        if not self.project:
+            return True
+        lease = state.leases.get(ident)
+        ticket = state.tickets.get(ident) if lease is None else lease.ticket
+        return ticket is not None and ticket.spec.project == self.project
+
     def must_own(self, state: State, ident: str) -> None:
-        """Refuse a lease or ticket of another project, as if there were none."""
-        project = self.project
-        if not project:
-            return
-        found = find_id(state, ident)
-        owner = state.leases[found].ticket if found in state.leases else state.tickets[found]
-        if owner.spec.project != project:
-            raise NotFound(f"no ticket or lease {shown(ident)}")
+        """Refuse a lease or ticket of another project, with the same words as one that does not exist."""
+        if not self.owns(state, ident):
+            raise NotFound(f"no ticket or lease {shown(ident)} of the project {self.project}")
 
     def project_for(self, given: str) -> str:
         """The project of a request, where the client names `given` or nothing."""
