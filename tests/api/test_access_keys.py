@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.api.served import Served
+from tests.postgres_server import Server
+from tests.postgres_stores import fresh_store
 
 # What a key of the role agent may use; each is checked for its project below.
 FOR_AGENTS = {
@@ -178,3 +181,16 @@ def test_e1_no_key_is_stored_or_shown(gate: Served, agent: str):
     assert [event["key"]["name"] for event in events if event["type"] == "key_set" and "digest" not in event["key"]]
     stored = b"".join(path.read_bytes() for path in gate.home.rglob("*") if path.is_file())
     assert secret.encode() not in stored
+
+
+@pytest.mark.postgres
+def test_e1_on_postgresql_a_key_that_was_created_or_removed_elsewhere_is_known_soon(postgres: Server, tmp_path: Path):
+    with Served(tmp_path, FLEETGATE_STORE=fresh_store(postgres)) as gate:
+        key = create(gate, "ci", "--project", "web")
+
+        def status() -> int:
+            return gate.request("POST", "/v1/leases", {"models": ["umans/coder"]}, token=key).status
+
+        gate.wait_until(lambda: status() == 201, "the new key is known")
+        assert gate.cli("key", "rm", "ci").returncode == 0
+        gate.wait_until(lambda: status() == 401, "the removed key is known")

@@ -85,8 +85,8 @@ def test_a_window_that_is_used_up_holds_back_its_family_until_it_opens(cli: Cli,
 
 
 def test_the_account_is_the_one_whose_login_the_session_uses(cli: Cli, tmp_path: Path):
-    cli.configure(f'[providers."anthropic@work"]\ncredential_file = "{tmp_path}/work/.credentials.json"\n')
-    cli.env("CLAUDE_CONFIG_DIR", f"{tmp_path}/work")
+    cli.configure(f'[providers."anthropic@work"]\ncredential_file = "{tmp_path}/login/.credentials.json"\n')
+    cli.env("CLAUDE_CONFIG_DIR", f"{tmp_path}/login")
     hook(cli, "claude", failure("You've hit your spend limit", "billing_error"))
     assert backoffs(cli) == {"anthropic@work": "quota"}
 

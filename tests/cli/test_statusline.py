@@ -69,7 +69,7 @@ def test_w3_whatever_comes_there_is_a_line(cli: Cli, said: bytes):
 def test_w3_without_a_store_there_is_a_line(cli: Cli):
     cli.env("FLEETGATE_HOME", str(cli.folder / "nothing"))
     assert statusline(cli, limits(10)).startswith("fleetgate: 5h 10% until ")
-    cli.env("FLEETGATE_STORE", "postgresql://nobody@127.0.0.1:1/nothing")
+    cli.env("FLEETGATE_STORE", "postgresql://gate@127.0.0.1:1/nothing")
     assert statusline(cli, limits(10)).startswith("fleetgate: 5h 10% until ")
     cli.env("FLEETGATE_STORE", "nonsense")
     assert statusline(cli, {}) == "fleetgate: starting\n"

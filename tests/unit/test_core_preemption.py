@@ -122,9 +122,9 @@ def test_w5_lendable_slots_are_used_until_a_person_waits():
 def test_w5_when_the_last_person_leaves_the_queue_others_may_use_what_was_kept():
     bench = Bench(2, reserve=1, lendable=True)
     bench.ask("big", "normal")
-    assert bench.ask("lent", "batch")
+    assert bench.ask("batch-job", "batch")
     assert not bench.ask("person", "interactive", slots=2)
-    bench.do(cmd.Release("lent"))
+    bench.do(cmd.Release("batch-job"))
     assert not bench.ask("next", "batch")
     bench.do(cmd.Cancel("person"))
     assert "next" in bench.state.leases

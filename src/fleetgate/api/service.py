@@ -53,7 +53,8 @@ class Service:
     ) -> None:
         self.gate = gate
         self.access = access
-        access.find_key = AccessKeys(gate.core).find
+        self._access_keys = AccessKeys(gate.core)
+        access.find_key = self._access_keys.find
         self.loaded = loaded
         self.environment = environment
         self.version = __version__
@@ -78,6 +79,7 @@ class Service:
             self.feed.hear(hearer)
         self.gate.core.commits.on_batch = self.counters.batch
         self.series.load()
+        await self._access_keys.start()
         await self.feed.start()
         await self.clients.start()
         loop = asyncio.get_running_loop()

@@ -15,6 +15,11 @@ class AccessKeys:
         self._core = core
         self._salt = b""
 
+    async def start(self) -> None:
+        """Read the store's salt, before the first request comes."""
+        await self._core.read_state()  # no thread is at work now
+        self._salt = store_salt(self._core.replica)
+
     def find(self, text: str) -> AccessKey | None:
         """The key that this text is; None if it is none, or the store cannot be read."""
         if not text.startswith(PREFIX):
@@ -23,10 +28,7 @@ class AccessKeys:
         try:
             if not core.log.is_shared and not core.commits.busy:
                 core.catch_up()
-            state = core.replica.state
-            if not state.access_keys:
-                return None
-            self._salt = self._salt or store_salt(core.replica)
-            return find_key(state, self._salt, text, core.now())
+            known = core.replica.loaded
+            return None if known is None else find_key(known.state, self._salt, text, core.now())
         except StoreError:
             return None
