@@ -146,7 +146,7 @@ def modules():
             config = Path(folder) / "mypy.ini"
             config.write_text(MYPY)
             paths = [f"src/fleetgate/{path}" for path in COMPILED]
-            # A higher optimisation level takes twice as long and gains nothing.
+            # `-O3` takes twice as long and gains nothing.
             arguments = [f"--config-file={config}", *paths]
             found = mypycify(arguments, opt_level="1", debug_level="0", group_name="fleetgate")
             return [smaller(each) for each in found]
@@ -156,11 +156,12 @@ def modules():
 
 
 def smaller(extension):
-    """The same code in a third less space: without symbols, tables for unwinding and padding, which nothing uses."""
+    """The same code in half the space: without symbols, tables for unwinding and padding, which nothing uses, and with
+    little more inlined than what is smaller that way. A decision takes 4 % longer."""
     if sys.platform == "linux":
         extension.extra_compile_args += ["-ffunction-sections", "-fdata-sections", "-fvisibility=hidden"]
         extension.extra_compile_args += ["-fno-asynchronous-unwind-tables"]
-        extension.extra_compile_args += ["-fcrossjumping", "-ftree-tail-merge", "-fipa-icf"]
+        extension.extra_compile_args += ["-Os", "--param=max-inline-insns-size=10"]
         extension.extra_link_args += ["-Wl,-s", "-Wl,--gc-sections", "-Wl,-z,noseparate-code", "-Wl,--build-id=none"]
     return extension
 
@@ -172,7 +173,8 @@ def go_on_without(error):
 
 
 class Compile(build_ext):
-    """Compile all modules or none: a compiled module needs the others."""
+    """Compile all modules or none: a compiled module needs the others. The source of a compiled module is left out:
+    nothing would read it, and pip would make bytecode of it."""
 
     def run(self):
         try:
@@ -182,6 +184,9 @@ class Compile(build_ext):
             for module in self.extensions:
                 Path(self.get_ext_fullpath(module.name)).unlink(missing_ok=True)
             self.extensions = []
+        if self.extensions:
+            for path in COMPILED:
+                (Path(self.build_lib) / "fleetgate" / path).unlink()
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
+
+import pytest
 
 from fleetgate.core.compiled import COMPILED
 from tests.unit.test_setup import COMPILED as PATHS
 
 SOURCES = Path(__file__).parents[2] / "src" / "fleetgate"
+MOST_BYTES = 12_000_000
 CORE = [path for path in (SOURCES / "core").rglob("*.py") if path.name != "__init__.py"]
 
 
@@ -28,3 +31,17 @@ def test_a_class_and_its_base_are_both_compiled_or_neither():
                 for base in each.__bases__:
                     if base.__module__.startswith("fleetgate."):
                         assert (name in modules) == (base.__module__ in modules), f"{name}.{each.__name__}"
+
+
+def _size(name: str) -> int:
+    files = metadata.files(name) or []
+    return sum(Path(str(file.locate())).stat().st_size for file in files if Path(str(file.locate())).is_file())
+
+
+@pytest.mark.skipif(not COMPILED, reason="this looks at an installation with a compiled core: make compiled")
+def test_an_installation_with_a_compiled_core_is_small_and_has_no_source_of_what_is_compiled():
+    folder = Path(import_module("fleetgate").__file__ or "").parent
+    assert not [path for path in PATHS if (folder / path).exists()]
+    ours = sum(path.stat().st_size for path in folder.parent.rglob("*") if path.is_file())
+    assert len(list(folder.rglob("*.pyc"))) > 100, "pip compiles what it installs"
+    assert ours + _size("click") + _size("msgspec") < MOST_BYTES
