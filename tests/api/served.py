@@ -13,6 +13,8 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from tests.price_table import put_prices
+
 PATIENCE_S = 60.0
 
 
@@ -50,6 +52,8 @@ class Served:
 
     def start(self, *options: str) -> Self:
         """Start, on the same port as before, and wait until it answers."""
+        if not self.home.exists():
+            put_prices(self.home)
         self.process = self.spawn("serve", "--port", str(self.port), *options)
         self.wait_until(self._answers, "the service answers")
         return self

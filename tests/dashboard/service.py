@@ -23,6 +23,7 @@ from fleetgate.gate.request_ids import new_id
 from fleetgate.gate.serving.service_address import ServiceAddress, read_address
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log import open_log
+from tests.price_table import put_prices
 
 FLEETGATE = str(Path(sys.executable).with_name("fleetgate"))
 DEADLINE_S = 60.0
@@ -46,7 +47,7 @@ class Server:
     def __init__(self, home: Path, config: str = "") -> None:
         self.home = home
         self.port = 0
-        home.mkdir(exist_ok=True)
+        put_prices(home)
         (home / "config.toml").write_text(config)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLEETGATE_", "AIDEVOPS_"))}
         self.env = {**kept, "FLEETGATE_HOME": str(home), "FLEETGATE_CONFIG": str(home / "config.toml")}

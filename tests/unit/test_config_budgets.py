@@ -16,8 +16,9 @@ from fleetgate.config.time_zone import zone_of
 from fleetgate.config.units import format_dollars, parse_count, parse_dollars
 from fleetgate.core.budgets.calendar import next_boundary
 from fleetgate.core.entities import BudgetRule
+from fleetgate.core.prices import Price
 from fleetgate.core.usage import Usage
-from fleetgate.prices import Price, price_of
+from fleetgate.gate.prices.lookup import price_of
 
 MINUTE, HOUR = 60_000, 3_600_000
 

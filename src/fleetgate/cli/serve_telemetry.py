@@ -13,10 +13,10 @@ from fleetgate.config.paths import store_url
 from fleetgate.config.settings import Settings
 from fleetgate.core.usage import Usage
 from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.prices.lookup import price_of
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log import open_log
 from fleetgate.log.store_url import local_folder
-from fleetgate.prices import price_of
 from fleetgate.proxy.calls.exchange import Exchange
 from fleetgate.telemetry.exporter import Exporter, tell_results
 from fleetgate.telemetry.records import ProxiedCall

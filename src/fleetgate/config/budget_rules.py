@@ -12,8 +12,8 @@ from fleetgate.config.units import DURATION_HELP, format_duration, found, parse_
 from fleetgate.core.budgets.calendar import UNITS as PERIODS
 from fleetgate.core.entities import BudgetRule
 from fleetgate.core.model_names import parse_selector
+from fleetgate.core.prices import ConfiguredPrice, Price
 from fleetgate.core.usage import UNITS
-from fleetgate.prices import ConfiguredPrice, Price
 
 LONGEST_RATE_MS = 3_600_000
 _SHORTEST_MS, _LONGEST_MS = 1000, 366 * 86_400_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from fleetgate.core.entities import BudgetRule, PlanRule, Rule
-from fleetgate.prices import ConfiguredPrice
+from fleetgate.core.prices import ConfiguredPrice
 
 
 class HostAuto(Struct, frozen=True):

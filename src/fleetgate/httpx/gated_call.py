@@ -18,13 +18,14 @@ from msgspec.structs import replace
 
 from fleetgate.config.settings import Settings
 from fleetgate.core.model_names import Model, canonical, shown
+from fleetgate.core.prices import Price
 from fleetgate.core.usage import Reading, Usage
 from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.library.usage_arguments import REFUSED, UNUSED
+from fleetgate.gate.prices.lookup import price_of
 from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.gate.serving.model_calls import ModelCalls
 from fleetgate.gate.serving.reported_rates import report_rates
-from fleetgate.prices import Price, price_of
 from fleetgate.proxy.calls.response_reader import ResponseReader
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.request_body import CallFields, call_size, clean_name, is_counted, model_in_path, read_fields

@@ -17,11 +17,12 @@ from fleetgate.config.units import parse_duration_ms
 from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.entities import CLASSES
 from fleetgate.core.errors import FleetgateError
+from fleetgate.core.prices import Price
 from fleetgate.core.queue.order import MAX_PRIORITY
 from fleetgate.front.request import ClientRequest, Headers
+from fleetgate.gate.prices.lookup import load_from_file, load_in_background, price_of
 from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.gate.serving.model_calls import ModelCalls
-from fleetgate.prices import Price, load_in_background, price_of
 from fleetgate.proxy.access_log import AccessLog
 from fleetgate.proxy.callers import Callers
 from fleetgate.proxy.calls.call import UpstreamCall
@@ -87,6 +88,7 @@ class Proxy:
         self._old: list[ProxiedProviders] = []
         self._log = AccessLog("")
         self._loop = asyncio.get_running_loop()
+        self._awaits_prices: list[UpstreamCall] | None = None  # calls that came before the prices
         self._configure(gate.settings)
 
     def _configure(self, settings: Settings) -> None:
@@ -110,9 +112,24 @@ class Proxy:
 
     async def start(self) -> None:
         """Begin; the gate is open."""
-        load_in_background()
+        if not load_from_file():
+            self._awaits_prices = []
+            load_in_background(self._on_prices)
         self._salt = await self._calls.salt()
         self._identities.load(await self._calls.rows_beside(IDENTITIES))
+
+    def _on_prices(self) -> None:
+        """The prices are there, or cannot be had. Called in a thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._begin_waiting)
+        except RuntimeError:  # the service has stopped
+            pass
+
+    def _begin_waiting(self) -> None:
+        calls, self._awaits_prices = self._awaits_prices or [], None
+        for call in calls:
+            if not call.request.gone:
+                call.begin()
 
     async def stop(self) -> None:
         """Close all connections and the access log."""
@@ -160,7 +177,10 @@ class Proxy:
         except FleetgateError as error:
             call.refuse(error)
         else:
-            call.begin()
+            if self._awaits_prices is None:
+                call.begin()
+            else:
+                self._awaits_prices.append(call)
 
     def _say_what_is_missing(self, request: ClientRequest) -> None:
         """Answer a request that names no known provider. Only a trusted local user sees the names in the config."""

@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import Struct
 
+from fleetgate.core.prices import Price
 from fleetgate.core.usage import Size
-from fleetgate.prices import Price
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.signals.content_encoding import Undecodable, decoded
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fleetgate.core.plans.reading import PlanReading
+    from fleetgate.core.prices import ConfiguredPrice
     from fleetgate.core.usage import Usage
     from fleetgate.gate.slots.slot_gate import SlotGate
-    from fleetgate.prices import ConfiguredPrice
     from fleetgate.signals.agents.agent import Agent
     from fleetgate.signals.classify_process import Reader
 
@@ -69,7 +69,7 @@ class RunUsage:
         if session and len(self._sessions) < _MOST_SESSIONS:
             self._sessions[session] = None
         if self._needs_prices:
-            from fleetgate.prices import load_in_background
+            from fleetgate.gate.prices.lookup import load_in_background
 
             self._needs_prices = False
             load_in_background()
@@ -110,7 +110,7 @@ class RunUsage:
         usage = part.usage
         if usage.cost is not None or not usage.tokens:
             return part
-        from fleetgate.prices import price_of
+        from fleetgate.gate.prices.lookup import price_of
 
         price = price_of(self._full_name(part.model), self._prices)
         return part if price is None else ModelUsage(part.model, replace(usage, cost=price.cost(usage)))

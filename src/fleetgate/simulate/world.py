@@ -17,9 +17,10 @@ from fleetgate.core.engine import Engine
 from fleetgate.core.entities import Spec
 from fleetgate.core.events import Granted, Queued
 from fleetgate.core.pools.pool import Pool
+from fleetgate.core.prices import Price
 from fleetgate.core.queue.order import PRIORITY_MS
 from fleetgate.core.usage import RESPONSE, Size, Usage
-from fleetgate.prices import Price, price_of
+from fleetgate.gate.prices.lookup import price_of
 from fleetgate.simulate import random_durations
 from fleetgate.simulate.agenda import Agenda
 from fleetgate.simulate.agent import Group, SimulatedAgent

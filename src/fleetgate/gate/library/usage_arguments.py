@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
+from fleetgate.core.prices import ConfiguredPrice
 from fleetgate.core.usage import RESPONSE, Usage
-from fleetgate.prices import ConfiguredPrice, price_of
+from fleetgate.gate.prices.lookup import price_of
 
 UNUSED = Usage(source=RESPONSE)  # the usage of a request that was given up before it was used, or refused
 REFUSED = ("rate_limited", "usage_window", "quota", "overloaded", "auth")  # outcomes of calls that used nothing

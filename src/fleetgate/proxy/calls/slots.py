@@ -15,10 +15,10 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from fleetgate.core.entities import Lease
+from fleetgate.core.prices import Price
 from fleetgate.core.usage import Reading, Usage
 from fleetgate.gate.serving.model_calls import ModelCalls, NotInTime, PendingCall
 from fleetgate.log.protocol import StoreError
-from fleetgate.prices import Price
 from fleetgate.proxy.calls.exchange import Exchange
 from fleetgate.proxy.http_client.connection import UpstreamResponse
 from fleetgate.proxy.request_body import call_size

@@ -1,0 +1,1 @@
+"""Published prices of models, from the package `genai-prices`."""
