@@ -51,7 +51,7 @@ class FrontServer:
         self.stopping = False
         self.date = b""
         self._tls = tls
-        self._links: set[ClientLink] = set()
+        self._links: dict[ClientLink, None] = {}  # in the order of their arrival
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -113,20 +113,21 @@ class FrontServer:
 
     def add(self, link: ClientLink) -> bool:
         """Whether there is room for a connection; the one that has been idle for longest makes room for it."""
-        self._links.add(link)
+        self._links[link] = None
         over = len(self._links) - self.most_connections
         return over <= 0 or self._make_room(link) or over <= limits.REFUSED_CONNECTIONS
 
     def _make_room(self, newest: ClientLink) -> bool:
+        # The loop's time has milliseconds, in which several connections may come: of equals, the first goes first.
         idle = (each for each in self._links if each is not newest and each.idle)
         oldest = nsmallest(1 + len(self._links) // 64, idle, key=lambda each: each.since)
         for link in oldest:
-            self._links.discard(link)
+            self._links.pop(link, None)
             link.abort()
         return bool(oldest)
 
     def remove(self, link: ClientLink) -> None:
-        self._links.discard(link)
+        self._links.pop(link, None)
         self._note_whether_all_gone()
 
     def _note_whether_all_gone(self) -> None:
