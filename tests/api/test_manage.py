@@ -300,3 +300,16 @@ def test_h3_a_body_that_is_not_json_is_said_to_be(served: Served, body: bytes):
     answer = served.request("PUT", "/v1/caps", body)
     assert answer.status == 400
     assert answer.json["reason"] in ("bad_json", "bad_request")
+
+
+def test_w5_a_reserve_is_set_with_the_cap_and_shown(fresh: Served) -> None:
+    answer = fresh.cap("umans", 8, reserve="25%", lendable=True)
+    assert (answer["reserve"], answer["lendable"]) == ("25%", True)
+    (pool,) = [each for each in fresh.get("/v1/status").json["pools"] if each["pool"] == "umans"]
+    assert (pool["kept"], pool["lendable"]) == (2, True)
+    assert fresh.cap("umans", 8, reserve=3)["reserve"] == 3
+    assert fresh.cap("umans", 9)["reserve"] == 3
+    wrong = fresh.request("PUT", "/v1/caps", {"selector": "umans", "cap": 9, "reserve": "many"})
+    assert wrong.status == 400
+    assert "a number of slots, or a percentage" in wrong.json["error"]
+    assert fresh.cap("umans", 9, reserve=0)["reserve"] is None

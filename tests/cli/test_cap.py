@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fleetgate.core import events as ev
+from fleetgate.core.pools.effective_caps import Cap
 from fleetgate.log.sqlite.log import SqliteLog
 from tests.cli.command_line import Cli, opened
 
@@ -140,8 +141,34 @@ def test_c2_options_are_set_with_the_cap_and_stay_when_only_the_cap_is_set_again
         "variable": None,
         "hidden": [],
         "entered": 0,
+        "reserve": None,
+        "lendable": False,
     }
     assert cli.json("cap", "set", "umans", "5", "--kind", "requests") == {**told, "cap": 5}
+
+
+def test_w5_a_reserve_is_set_changed_and_removed_at_run_time(cli: Cli):
+    said = cli.ok("cap", "set", "host", "6", "--reserve", "25%", "--lendable")
+    assert said == "host (agents): cap 6, 25% of it kept for interactive work, was 3 (built-in)\n"
+
+    def host() -> Cap:
+        return cli.gate.replica.catch_up().rules.caps["agents", "host"]
+
+    assert (host().held_back(6), host().lendable) == (2, True)
+    assert "2 kept for interactive work, lendable" in cli.ok("status")
+    assert "25%, lendable" in cli.ok("cap", "ls")
+    assert cli.json("cap", "set", "host", "6", "--reserve", "1", "--not-lendable")["reserve"] == 1
+    assert (host().held_back(6), host().lendable) == (1, False)
+    assert cli.json("cap", "set", "host", "7")["reserve"] == 1, "other options stay unchanged"
+    assert cli.json("cap", "set", "host", "7", "--reserve", "0")["reserve"] is None
+    assert host().held_back(7) == 0
+    assert "reserve 25%, reserve lendable" in cli.ok("history", "--type", "rule_set")
+
+
+@pytest.mark.parametrize("text", ["-1", "x", "101%", "1.5", "6GiB", "", "99999999"])
+def test_w5_a_reserve_that_cannot_be_is_refused_and_nothing_is_changed(cli: Cli, text: str):
+    assert "slots, or a percentage" in cli.refused("cap", "set", "host", "6", "--reserve", text)
+    assert ("agents", "host") not in cli.gate.state.rules.runtime
 
 
 def test_c7_host_auto_starts_from_what_free_memory_allows(cli: Cli, monkeypatch: pytest.MonkeyPatch):

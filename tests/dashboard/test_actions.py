@@ -61,6 +61,19 @@ def test_D1_a_priority_is_set_in_the_details_of_a_ticket(server: Server, open_pa
     assert _queue(server) == [second, first]
 
 
+def test_W5_a_reserve_is_set_in_the_dialog_of_a_pool_and_can_be_undone(server: Server, open_page: Opened) -> None:
+    server.caps(umans=4)
+    page = open_page()
+    page.get_by_role("button", name="Change cap and cooldown of umans").click()
+    page.get_by_label("Reserve: slots kept for interactive work").fill("2")
+    page.get_by_role("button", name="Save", exact=True).click()
+    _said(page, "The cap of umans (requests) is now 4, 2 of it kept for interactive work (was 4).")
+    assert (server.pool("umans")["cap"], server.pool("umans")["kept"]) == (4, 2)
+    page.locator(".toast", has_text="The cap of").get_by_role("button", name="Undo").click()
+    _said(page, "Undone: the cap of umans (requests) is 4 again.")
+    assert server.pool("umans")["kept"] == 0
+
+
 def test_D1_cap_and_cooldown_are_set_and_the_cap_can_be_undone(server: Server, open_page: Opened) -> None:
     server.caps(umans=1)
     server.ask("umans/coder", "agent {number}", 2)

@@ -474,6 +474,27 @@ def build_stops(folder: Path) -> None:
     _write(stop_log(), folder / "events-stops.jsonl", folder / "snapshot-1-stops.json")
 
 
+def session_log() -> list[tuple[int, list[ev.Event]]]:
+    """A log about the calls of two sessions, of which one is at its cap and paused."""
+    engine = Engine(me=ALICE)
+    log: list[tuple[int, list[ev.Event]]] = []
+
+    def do(*commands: cmd.Command) -> None:
+        at = T0 + 1_000 * len(log)
+        log.append((at, [event for each in (cmd.Tick(), *commands) for event in engine.handle(each, at)]))
+
+    do(cmd.SetRule(Rule("requests", "session", cap=1)))
+    for ident, session in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        do(cmd.Acquire(ident, Spec(models=(SONNET,), kind="requests", agent_session=session), ALICE))
+    do(cmd.Pause("requests", "session:a", None), cmd.Release("b1"))
+    return log
+
+
+def build_sessions(folder: Path) -> None:
+    """Write the files about sessions."""
+    _write(session_log(), folder / "events-sessions.jsonl", folder / "snapshot-1-sessions.json")
+
+
 def plan_log() -> list[tuple[int, list[ev.Event]]]:
     """A log about plan windows and classes, as the engine that decided it wrote it."""
     engine, log = Engine(me=ALICE), []
@@ -688,6 +709,16 @@ def test_a_log_about_stopped_runs_means_what_it_meant() -> None:
     assert loaded((HERE / "snapshot-1-stops.json").read_bytes()).export() == state.export()
 
 
+def test_a_log_about_sessions_means_what_it_meant() -> None:
+    state = replayed(read_log(HERE / "events-sessions.jsonl"))
+    check_invariants(state)
+    assert [(lease.id, lease.ticket.spec.agent_session) for lease in state.leases.values()] == [("a1", "a")]
+    assert [(ticket.id, ticket.spec.agent_session) for ticket in state.tickets.values()] == [("a2", "a")]
+    restored = loaded((HERE / "snapshot-1-sessions.json").read_bytes())
+    assert restored.export() == state.export()
+    assert restored.pools["requests session:a"].paused_until == FOREVER
+
+
 def test_a_log_with_a_budget_that_was_unset_means_what_it_meant() -> None:
     state = replayed(read_log(HERE / "events-unset-budget.jsonl"))
     assert [rule.selector for rule, _ in state.budget_rules.rules()] == ["host"]
@@ -801,6 +832,7 @@ if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     build_budgets(target)
     build_stops(target)
+    build_sessions(target)
     build_plans(target)
     build_keys(target)
     build(target)

@@ -39,12 +39,13 @@ def test_a_client_that_comes_back_has_the_place_that_it_left(proxied: Callable[.
 def _request(**changed: Any) -> Any:
     """An exchange as far as a place is concerned."""
     data = changed.pop("data", b"{}")
-    sent = [(b"session_id", changed.pop("session", b"s1")), (b"x-stainless-retry-count", b"%d" % id(changed))]
+    sessions = {b"session_id": changed.pop("session", b"s1")}
+    sent = [*sessions.items(), (b"x-stainless-retry-count", b"%d" % id(changed))]
     said = {
         "candidates": {"m": None},
         "body": SimpleNamespace(kept=True, data=data),
         "since": 1000,
-        "headers": SimpleNamespace(sent=sent),
+        "headers": SimpleNamespace(sent=sent, sessions=sessions),
         "route": SimpleNamespace(provider="fake"),
         **dict.fromkeys(("account", "secret", "client", "project"), "a"),
         "trusted": True,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fleetgate.config.environment import Environment
@@ -49,4 +51,15 @@ def test_w6_what_the_user_says_of_helpers_stays() -> None:
     assert env == {"CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS": "9"}
     own = ["codex", "-c", "agents.max_threads=2", "exec", "x"]
     assert limit_subagents(own, {}, four) == own
+    newer = ["codex", "exec", "-c", "agents.max_concurrent_threads_per_session=2", "x"]
+    assert limit_subagents(newer, {}, four) == newer, "codex knows both names, and refuses to be given both"
     assert limit_subagents(["codex", "exec", "x"], {}, Settings()) == ["codex", "exec", "x"]
+
+
+@pytest.mark.parametrize("name", ["max_threads", "max_concurrent_threads_per_session"])
+def test_w7_what_codexs_own_config_says_about_its_helpers_stays(tmp_path: Path, name: str):
+    (tmp_path / "config.toml").write_text(f"[agents]\n{name} = 2\n")
+    command = ["codex", "exec", "x"]
+    assert limit_subagents(command, {"CODEX_HOME": str(tmp_path)}, Settings(subagents=4)) == command
+    (tmp_path / "config.toml").write_text("[agents]\nmax_depth = 2\n")
+    assert "agents.max_threads=4" in limit_subagents(command, {"CODEX_HOME": str(tmp_path)}, Settings(subagents=4))

@@ -1059,9 +1059,11 @@ export interface components {
                 [key: string]: unknown;
             }[];
             kind: string;
+            lendable: boolean;
             max_hold_ms: number | null;
             name: string | null;
             on_429: string;
+            reserve: number | string | null;
             selector: string;
             source: string;
             unlimited: boolean;
@@ -1079,11 +1081,15 @@ export interface components {
             /** @default null */
             kind?: ("agents" | "requests") | null;
             /** @default null */
+            lendable?: boolean | null;
+            /** @default null */
             max_hold_ms?: number | null;
             /** @default null */
             name?: string | null;
             /** @default null */
             on_429?: ("adapt" | "fixed" | "pause" | "step") | null;
+            /** @default null */
+            reserve?: number | string | null;
             selector: string;
             /** @default null */
             usage_gate?: boolean | null;
@@ -1119,9 +1125,11 @@ export interface components {
                 [key: string]: unknown;
             }[];
             kind: string;
+            lendable: boolean;
             max_hold_ms: number | null;
             name: string | null;
             on_429: string;
+            reserve: number | string | null;
             selector: string;
             source: string;
             unlimited: boolean;
@@ -1468,6 +1476,8 @@ export interface components {
             project: string;
             renew_by: string | null;
             role: string | null;
+            /** @default null */
+            session?: string | null;
             slots: number;
             /** @default null */
             stop_by?: string | null;
@@ -1625,7 +1635,11 @@ export interface components {
             foreign: number;
             host: string | null;
             in_flight: number;
+            /** @default 0 */
+            kept?: number;
             kind: string;
+            /** @default false */
+            lendable?: boolean;
             limit: number | null;
             name: string | null;
             notice: string | null;
@@ -1990,6 +2004,8 @@ export interface components {
             queued_at: string | null;
             reason: components["schemas"]["ReasonShape"];
             role: string | null;
+            /** @default null */
+            session?: string | null;
             since: string | null;
             slots: number;
         };

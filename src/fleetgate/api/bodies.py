@@ -209,6 +209,8 @@ class CapBody(NamedBody):
     max_hold_ms: Annotated[int, Meta(ge=0, le=10**12)] | None = None
     name: Annotated[str, Meta(max_length=100)] | None = None
     usage_gate: bool | None = None
+    reserve: Annotated[int, Meta(ge=0, le=1_000_000)] | Annotated[str, Meta(max_length=10)] | None = None
+    lendable: bool | None = None
 
 
 class CapAnswer(CapRow):

@@ -117,6 +117,11 @@ def class_shown(work_class: str) -> str:
     return "" if work_class == NORMAL else work_class
 
 
+def session_shown(session: str) -> str:
+    """The beginning of a session's id: enough to tell it from others."""
+    return session[:8]
+
+
 def whole_number(option: str, text: str | None) -> int | None:
     """The value of an option, checked; None when it was not given."""
     if text is None:

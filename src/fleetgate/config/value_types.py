@@ -148,6 +148,11 @@ def read_reserve(value: object) -> int | Share:
         raise _invalid(value, 'a number of slots, or a percentage such as "25%"') from None
 
 
+def read_reserve_text(text: str) -> int | Share:
+    """The same, as it is typed: `1` or `25%`."""
+    return read_reserve(int(text) if text.isascii() and text.isdecimal() and len(text) <= 7 else text)
+
+
 def read_host_reserve(value: object) -> int | Share | Memory:
     """The same for agents of a machine; a size is the memory that an automatic cap leaves free."""
     try:
@@ -207,14 +212,14 @@ def read_model(value: object) -> str:
 
 
 def read_selector(text: str, providers: Collection[str] = ()) -> str:
-    """A selector, where neither a slip of the pen in `host` or `project` nor a model is taken for a provider.
+    """A selector, where neither a slip of the pen in `host` or the like nor a model is taken for a provider.
 
     `providers` are those that are known.
     """
     parse_selector(text)
     if meant := not_a_provider(text, providers):
         raise BadValue(f"{meant} (A provider really called so: {shown(text + '/*')})")
-    for word in ("host", "project"):
+    for word in ("host", "project", "session"):
         if _nearly(text, word):
             raise BadValue(f"{shown(text)}: did you mean {word}? (a provider really called so: {shown(text + '/*')})")
     return canonical(text)

@@ -30,6 +30,7 @@ class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     family_caps: tuple[tuple[str, int], ...] = ()  # the same for every cap on a family, e.g. ("opus", 6)
     user: str = ""  # of a job: only workers of this user run it
     work_class: str = field(default=NORMAL, name="class")  # one of CLASSES: which work gives way to which (rule W4)
+    agent_session: str = ""  # of a call: the session of the agent that makes it (rule W7)
 
 
 class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -1,6 +1,6 @@
 """Names of models and selectors (rules N1 to N4).
 
-A model is `provider[@account]/model`. A selector names the pools that a cap makes: `host`, `project`,
+A model is `provider[@account]/model`. A selector names the pools that a cap makes: `host`, `project`, `session`,
 `provider[@account]` or `provider[@account]/model`, the last two with `*` globs. A selector that names no
 account makes one pool for each account.
 """
@@ -36,7 +36,7 @@ _FAMILIES = ("opus", "sonnet", "haiku")
 
 _MODEL_HELP = "a model is provider/model or provider@account/model, for example anthropic@work/claude-opus-4-6"
 _SELECTOR_HELP = (
-    "a selector is host, project, provider, provider/model, or either with @account and * globs, "
+    "a selector is host, project, session, provider, provider/model, or either with @account and * globs, "
     "for example umans, anthropic@work or */claude-opus-*"
 )
 
@@ -55,7 +55,7 @@ class Model(Struct, frozen=True):
 
 
 class Selector(Struct, frozen=True):
-    """What a cap applies to. `scope` is `host`, `project` or `model`; the rest are patterns of a model scope.
+    """What a cap applies to. `scope` is host, project, session or model; the rest are patterns of a model scope.
 
     An empty `account` means one pool for each account; an empty `name` means every model of the provider.
     """
@@ -105,7 +105,7 @@ def parse_model(text: str) -> Model:
 
 def parse_selector(text: str) -> Selector:
     """Read a selector, or raise BadName with what a valid one looks like."""
-    if text in ("host", "project"):
+    if text in ("host", "project", "session"):
         return Selector(text, text)
     if text.startswith("project:"):
         return _one_project(text)
@@ -124,12 +124,14 @@ def _one_project(text: str) -> Selector:
     return Selector(text, "project", name=name)
 
 
-def pool_id(selector: Selector, model: Model | None, host: str, project: str) -> str:
+def pool_id(selector: Selector, model: Model | None, host: str, project: str, session: str = "") -> str:
     """The name of the pool that `selector` makes for a request: its instance filled in (rule N3)."""
     if selector.scope == "host":
         return f"host:{host}"
     if selector.scope == "project":
         return f"project:{project}"
+    if selector.scope == "session":
+        return f"session:{session}"
     assert model is not None
     if selector.account:
         # Of one provider the default account is not written; `*@default/m:x` keeps it, since `*/m:x` is another's.

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fleetgate.config.environment import OPUS_CAP, Environment
+from fleetgate.config.errors import BadValue
 from fleetgate.config.schema.cap_keys import read_cap_selector
 from fleetgate.config.units import format_duration
+from fleetgate.config.value_types import Share, read_reserve_text
 from fleetgate.core.entities import Rule
-from fleetgate.core.errors import NotFound
+from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.limits.adaptive_tuning import LAG_MS
 from fleetgate.core.model_names import KINDS, parse_selector, shown
-from fleetgate.core.pools.effective_caps import COOLDOWN_MS, MAX_HOLD_MS, ON_429, Cap
+from fleetgate.core.pools.effective_caps import MAX_HOLD_MS, ON_429, Cap, default_cooldown_ms
 from fleetgate.core.state.state import State
 from fleetgate.present.text import some
 
 ENVIRONMENT, RUN_TIME, FILE = "environment", "run time", "file"
 VARIABLES = {"agents": "FLEETGATE_AGENTS", "requests": "FLEETGATE_REQUESTS"}
-_OPTIONS = ("cooldown_ms", "on_429", "explore", "max_hold_ms", "name", "usage_gate")
+_OPTIONS = ("cooldown_ms", "on_429", "explore", "max_hold_ms", "name", "usage_gate", "lendable")
 
 
 class CapRow(Struct):
@@ -37,6 +40,8 @@ class CapRow(Struct):
     source: str
     variable: str | None
     hidden: list[dict[str, object]]
+    reserve: int | str | None  # slots kept for interactive work, or a percentage of the limit
+    lendable: bool
 
 
 def lines(state: State, environment: Environment) -> list[CapRow]:
@@ -68,7 +73,7 @@ def _line(state: State, key: tuple[str, str], own: dict[str, int], families: dic
         cap=cap.cap if cap is not None else None,
         auto=cap is not None and cap.auto,
         unlimited=cap is not None and cap.unlimited,
-        cooldown_ms=cap.cooldown_ms if cap is not None else COOLDOWN_MS[kind],
+        cooldown_ms=cap.cooldown_ms if cap is not None else default_cooldown_ms(kind, selector),
         on_429=cap.on_429 if cap is not None else ON_429[kind],
         max_hold_ms=(cap.max_hold_ms if cap is not None else MAX_HOLD_MS[kind]) or None,
         name=(cap.name if cap is not None else selector.family) or None,
@@ -77,6 +82,8 @@ def _line(state: State, key: tuple[str, str], own: dict[str, int], families: dic
         source=_source(state, key, cap),
         variable=None,
         hidden=_hidden(state, key, override),
+        reserve=None if cap is None else reserve_said(cap.reserve, cap.reserve_share) or None,
+        lendable=cap is not None and cap.lendable,
     )
     if override is not None:
         line.cap, line.auto, line.unlimited, line.source = override, False, False, ENVIRONMENT
@@ -112,7 +119,25 @@ def _statements(rule: Rule) -> dict[str, object]:
     said: dict[str, object] = {}
     if rule.unlimited or rule.auto or rule.cap is not None:
         said["cap"] = "unlimited" if rule.unlimited else "auto" if rule.auto else rule.cap
+    if rule.reserve is not None or rule.reserve_share is not None:
+        said["reserve"] = reserve_said(rule.reserve or 0, rule.reserve_share or 0)
     return said | {name: value for name in _OPTIONS if (value := getattr(rule, name)) is not None}
+
+
+def with_reserve(rule: Rule, reserve: int | str) -> Rule:
+    """A rule that keeps this many slots for interactive work, or this percentage of the limit. BadRequest."""
+    try:
+        found = read_reserve_text(str(reserve))
+    except BadValue as error:
+        raise BadRequest(f"reserve of {rule.selector}: {error}") from error
+    if isinstance(found, Share):
+        return replace(rule, reserve=0, reserve_share=found.share)
+    return replace(rule, reserve=found, reserve_share=0)
+
+
+def reserve_said(slots: int, share: int) -> int | str:
+    """A reserve as people write it: 1, or 25%."""
+    return slots or (f"{share / 100:g}%" if share else 0)
 
 
 def hidden_text(hidden: dict[str, object]) -> str:
@@ -140,7 +165,7 @@ def cooldown(state: State, key: tuple[str, str]) -> tuple[int, str]:
     """How long a released slot stays taken, and what says so."""
     cap = state.rules.caps.get(key)
     if cap is None:
-        return COOLDOWN_MS[key[0]], cooldown_source(state, key)
+        return default_cooldown_ms(key[0], parse_selector(key[1])), cooldown_source(state, key)
     if cap.learns and not cap.cooldown_by_hand:
         pool = state.named(*key)
         return LAG_MS if pool is None else pool.cooldown_ms, "learned"

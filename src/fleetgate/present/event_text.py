@@ -11,6 +11,7 @@ from fleetgate.core.entities import Reason, Rule
 from fleetgate.core.usage import Usage
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.budgets.plan_windows import PLAN_SENTENCES
+from fleetgate.present.cap_listing import reserve_said
 from fleetgate.present.json.access_keys import rights_text
 from fleetgate.present.json.events import without_secrets
 from fleetgate.present.json.usage import unit_of
@@ -146,6 +147,10 @@ def _said(rule: Rule) -> list[str]:
         said.append(f"explore {'on' if rule.explore else 'off'}")
     if rule.max_hold_ms is not None:
         said.append(f"maximum hold {format_duration(rule.max_hold_ms)}")
+    if rule.reserve is not None or rule.reserve_share is not None:
+        said.append(f"reserve {reserve_said(rule.reserve or 0, rule.reserve_share or 0)}")
+    if rule.lendable is not None:
+        said.append("reserve lendable" if rule.lendable else "reserve not lendable")
     if rule.name is not None:
         said.append(f"name {rule.name}")
     if rule.usage_gate is not None:

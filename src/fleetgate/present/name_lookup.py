@@ -95,6 +95,8 @@ def kind_for(state: State, target: str, given: str | None = None, default: str =
         return given
     if target in ("host", "project") or target.startswith(("host:", "project:")):
         return "agents"
+    if target == "session" or target.startswith("session:"):
+        return "requests"
     for has_such in (_has_cap, _has_pool, _has_rule):
         kinds = [kind for kind in KINDS if has_such(state, kind, target)]
         if len(kinds) == 1:
@@ -137,7 +139,9 @@ def pool_target(state: State, kind: str, target: str, host: str) -> str:
 def _no_pool(state: State, kind: str, target: str, host: str) -> str:
     cap = state.rules.caps.get((kind, target))
     if cap is not None and cap.capped:
-        each, example = ("project", "project:NAME") if target == "project" else ("account", f"{target}:anthropic")
+        each, example = "account", f"{target}:anthropic"
+        if target in ("project", "session"):
+            each, example = target, f"{target}:NAME"
         return (
             f"{target} has no pool yet: there is one for each {each}, from its first request on; name it as {example!r}"
         )

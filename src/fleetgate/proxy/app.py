@@ -39,6 +39,7 @@ from fleetgate.proxy.providers import RESERVED, ProxiedProviders
 from fleetgate.proxy.request_body import BodyMemory, RequestBody
 from fleetgate.proxy.returning_clients import ReturningClients
 from fleetgate.proxy.routes import Route, find_route, leaves_base
+from fleetgate.proxy.sessions import session_of
 from fleetgate.proxy.unknown_paths import is_missing, refusal_for, suggested_api
 
 _MOST_ROUTES = 4096
@@ -216,6 +217,7 @@ class Proxy:
         if asked.ours:
             self._read_ours(exchange, asked.ours)
         exchange.project = exchange.route.project or exchange.project
+        exchange.session = session_of(asked.sessions, asked.ours.get(b"session"), exchange.run)
         if exchange.access_key is not None:
             self._callers.apply_rights(exchange, exchange.access_key)
         return key

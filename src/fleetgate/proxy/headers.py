@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 
 from msgspec import Struct
 
+from fleetgate.proxy.sessions import SESSION_HEADERS
 from fleetgate.signals.content_encoding import narrowed
 
 Pairs = list[tuple[bytes, bytes]]
@@ -90,6 +91,7 @@ ISOLATED: Pairs = [
 ]
 _SESSION_COOKIE = (b"fleetgate_session", b"__Host-fleetgate_session")
 _OURS = b"x-fleetgate-"
+_SESSION_HEADERS = frozenset(SESSION_HEADERS)
 KEYS = (b"x-api-key", b"x-goog-api-key", b"api-key", b"authorization")  # the first that is there counts
 
 
@@ -103,6 +105,7 @@ class CallHeaders(Struct):
     content_type: bytes = b""
     upgrade: bytes = b""  # the protocol that it asks for instead of HTTP
     encoding: bytes = b""  # of its body
+    sessions: dict[bytes, bytes] = {}  # ids of the session that it belongs to, by header
 
 
 def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> CallHeaders:
@@ -132,6 +135,8 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> CallHeaders:
                 value = _without_session(value)
                 if not value:
                     continue
+            elif name in _SESSION_HEADERS:
+                asked.sessions.setdefault(name, value)
             asked.sent.append((name, value))
     return asked
 

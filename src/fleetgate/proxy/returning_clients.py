@@ -14,17 +14,6 @@ from fleetgate.proxy.calls.exchange import Exchange
 
 KEPT_S = 120.0
 MOST = 1000
-# By which agents tell their sessions apart.
-_SESSIONS = frozenset(
-    (
-        b"session_id",
-        b"session-id",
-        b"conversation_id",
-        b"x-session-id",
-        b"x-claude-code-session-id",
-        b"x-opencode-session",
-    )
-)
 
 
 class ReturningClients:
@@ -73,7 +62,7 @@ class ReturningClients:
 
     def _mark(self, exchange: Exchange) -> bytes:
         """What only the same caller's same request has."""
-        session = b"\n".join(b"%s %s" % pair for pair in exchange.headers.sent if pair[0] in _SESSIONS)
+        session = b"\n".join(b"%s %s" % pair for pair in exchange.headers.sessions.items())
         caller = (exchange.route.provider, exchange.account, exchange.secret, str(exchange.trusted), exchange.client)
         call = (exchange.project, str(exchange.priority), exchange.method)
         texts = [each.encode("utf-8", "surrogatepass") for each in caller + call]

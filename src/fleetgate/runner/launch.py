@@ -36,7 +36,7 @@ def limit_subagents(command: Sequence[str], env: dict[str, str], settings: Setti
         env.setdefault(agent.subagents_variable, str(settings.subagents))
     if name != agent.name:
         return list(command)
-    return [*command[: at + 1], *agent.with_subagents(command[at + 1 :], settings.subagents)]
+    return [*command[: at + 1], *agent.with_subagents(command[at + 1 :], env, settings.subagents)]
 
 
 def in_sandbox(command: Sequence[str], lease: Lease, settings: Settings, environment: Environment) -> list[str]:

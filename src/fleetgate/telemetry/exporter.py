@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fleetgate.core import events as ev
-from fleetgate.core.views.pool_and_lease_views import PoolView, pool_views
+from fleetgate.core.views.pool_and_lease_views import PoolView, lasting_pool_views
 from fleetgate.gate.outage_log import Trouble
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.store_files import make_file
@@ -90,7 +90,7 @@ class Exporter:
     def _read_log(self) -> None:
         gate = self._gate = self._gate or self._open_gate()
         state = gate.replica.catch_up()
-        self._sink.observe_pools(pool_views(state, gate.now(), gate.host))
+        self._sink.observe_pools(lasting_pool_views(state, gate.now(), gate.host))
         if self._seq < 0 or self._seq > state.seq:  # it begins now, or with another log
             self._seq = state.seq
             for lease in state.leases.values():

@@ -22,7 +22,7 @@ from fleetgate.core.plans.reading import FULL
 from fleetgate.core.state.state import State
 from fleetgate.core.views.budget_views import BudgetView, budget_views
 from fleetgate.core.views.plan_views import PlanView, plan_views
-from fleetgate.core.views.pool_and_lease_views import PoolView, pool_views
+from fleetgate.core.views.pool_and_lease_views import PoolView, lasting_pool_views
 from fleetgate.gate.serving.service_gate import ServiceGate
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
@@ -199,7 +199,7 @@ class Counters:
 
     def text(self, state: State, *, streams: int, waiting: int, version: str) -> str:
         """All metrics in Prometheus' text format."""
-        pools = pool_views(state, self._gate.now(), self._gate.host)
+        pools = lasting_pool_views(state, self._gate.now(), self._gate.host)
         reasons = Tally(backoff.reason for backoff in state.backoffs.values())
         single = {
             "fleetgate_leases": len(state.leases),

@@ -17,7 +17,7 @@ from msgspec import Struct
 from fleetgate.api.events.feed import Feed
 from fleetgate.core import events as ev
 from fleetgate.core.errors import FleetgateError
-from fleetgate.core.views.pool_and_lease_views import pool_views
+from fleetgate.core.views.pool_and_lease_views import lasting_pool_views
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.store_files import make_file
 from fleetgate.present.json.state import Time
@@ -140,7 +140,7 @@ class Series:
             f"{view.kind} {view.pool}": PoolSample(
                 view.in_flight + view.foreign, view.limit, view.queued, limits.get(f"{view.kind} {view.pool}", 0)
             )
-            for view in pool_views(state, moments.now, self._gate.host)[:_MOST_POOLS]
+            for view in lasting_pool_views(state, moments.now, self._gate.host)[:_MOST_POOLS]
         }
         sample = Sample(
             moments.utc(moments.now), len(state.leases), len(state.tickets), sum(limits.values()), grants, pools

@@ -32,7 +32,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import canonical, parse_selector
-from fleetgate.core.pools.effective_caps import COOLDOWN_MS, Cap
+from fleetgate.core.pools.effective_caps import Cap, default_cooldown_ms
 from fleetgate.core.state.state import State
 from fleetgate.gate.liveness.host_observer import observe_memory
 from fleetgate.present import cap_listing
@@ -54,7 +54,10 @@ async def set_cap(service: Service, data: CapBody) -> CapAnswer:
         max_hold_ms=data.max_hold_ms,
         usage_gate=data.usage_gate,
         name=None if data.name is None else _name(data.name),
+        lendable=data.lendable,
     )
+    if data.reserve is not None:
+        rule = cap_listing.with_reserve(rule, data.reserve)
     if rule.auto and (rule.selector, rule.kind) != ("host", "agents"):
         raise BadRequest("cap auto: only the agents of a host follow free memory; valid is a whole number from 1")
     if rule.on_429 is not None and parse_selector(rule.selector).scope != "model":
@@ -124,7 +127,7 @@ async def set_cooldown(service: Service, data: CooldownBody) -> CooldownAnswer:
     check_selector(data.selector, state, service.gate.settings)
     kind = kind_for(state, data.selector, data.kind)
     cap = state.rules.caps.get((kind, data.selector))
-    was_ms = COOLDOWN_MS[kind] if cap is None else cap.cooldown_ms
+    was_ms = default_cooldown_ms(kind, parse_selector(data.selector)) if cap is None else cap.cooldown_ms
     await service.change(cmd.SetRule(Rule(kind, data.selector, cooldown_ms=data.cooldown_ms)))
     state, _ = await service.look()
     return cooldown_of(state, data.selector, kind, was_ms)

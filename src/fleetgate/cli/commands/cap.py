@@ -40,7 +40,17 @@ from fleetgate.core.pools.pool import Pool
 from fleetgate.core.state.state import State
 from fleetgate.gate.liveness.host_observer import observe_memory
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.present.cap_listing import VARIABLES, CapRow, cap_text, cap_to_remove, check_set, kind_set, lines, quoted
+from fleetgate.present.cap_listing import (
+    VARIABLES,
+    CapRow,
+    cap_text,
+    cap_to_remove,
+    check_set,
+    kind_set,
+    lines,
+    quoted,
+    with_reserve,
+)
 from fleetgate.present.name_lookup import check_selector, entered, kind_for, succeeded
 from fleetgate.present.text import count, some
 
@@ -76,6 +86,8 @@ def command() -> None:
     default=None,
     help="Ask the provider for its own count before a waiting request starts.",
 )
+@click.option("--reserve", metavar="N|PERCENT", help="Slots kept for interactive work, e.g. 1 or 25%; 0: none.")
+@click.option("--lendable/--not-lendable", default=None, help="Let others use the reserve while no person waits.")
 @click.option("--name", metavar="NAME", help="Name for the reason code: NAME_concurrency_cap.")
 @kind_option
 @json_option
@@ -87,20 +99,23 @@ def set_(
     explore: bool | None,
     max_hold: str | None,
     usage_gate: bool | None,
+    reserve: str | None,
+    lendable: bool | None,
     name: str | None,
     kind: str | None,
     as_json: bool,
 ) -> None:
     """Set the maximum number of slots of a selector's pools, and their options; other options stay unchanged.
 
-    SELECTOR is host, project, provider, provider/model, or either with @account and * globs. Without an account the cap
-    applies to each account. A cap counts agents; with --kind requests it counts model calls. `host auto` follows free
-    memory. Setting a cap restores a limit that rate limits have lowered.
+    SELECTOR is host, project, session, provider, provider/model, or either with @account and * globs. Without an
+    account the cap applies to each account. A cap counts agents; with --kind requests it counts model calls. `host
+    auto` follows free memory. Setting a cap restores a limit that rate limits have lowered.
 
     \b
     fleetgate cap set host 5
     fleetgate cap set 'anthropic@work/claude-opus-*' 8 --name work_opus
     fleetgate cap set umans 4 --kind requests --cooldown 350ms --on-429 step
+    fleetgate cap set host 6 --reserve 1
 
     Exit codes: 0; 64 when something is invalid (nothing is changed).
     """
@@ -108,7 +123,10 @@ def set_(
     gate = opened_gate()
     state = gate.read()
     check_selector(selector, state, gate.settings)
-    rule = replace(_read_rule(selector, cap, cooldown, on_429, max_hold, name), usage_gate=usage_gate, explore=explore)
+    rule = _read_rule(selector, cap, cooldown, on_429, max_hold, name)
+    rule = replace(rule, usage_gate=usage_gate, explore=explore, lendable=lendable)
+    if reserve is not None:
+        rule = with_reserve(rule, reserve)
     rule = replace(rule, kind=kind_for(state, selector, kind, default="agents"))
     if rule.auto and rule.kind != "agents":
         raise BadRequest("auto: only the agents of a host follow free memory; valid is a whole number")
@@ -126,7 +144,8 @@ def set_(
         say_json({**asdict(line), "entered": entered(events)})
         return
     was = f", was {cap_text(before.cap, before.auto)} ({before.source})" if before is not None and before.capped else ""
-    tell(f"{selector} ({rule.kind}): cap {_cap_now(gate, line)}{was}{entered_text(events)}")
+    kept = "" if line.reserve is None else f", {line.reserve} of it kept for interactive work"
+    tell(f"{selector} ({rule.kind}): cap {_cap_now(gate, line)}{kept}{was}{entered_text(events)}")
     if reduced:
         tell(f"restored after rate limits: {some(reduced)}")
     for pool in _pools(gate.state, rule):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fleetgate.cli.output.table import Cell, Column, Screen
-from fleetgate.cli.read_only_gate import class_shown, current, opened, pid_shown, say_json
+from fleetgate.cli.read_only_gate import class_shown, current, opened, pid_shown, say_json, session_shown
 from fleetgate.core.entities import Lease
 from fleetgate.core.views.pool_and_lease_views import LeaseView, lease_views
 from fleetgate.gate.liveness import process_identity
@@ -24,6 +24,7 @@ _COLUMNS = (
     Column("PID", right=True),
     Column("HOST", least=6, spare=True),
     Column("CLASS", spare=True),
+    Column("SESSION", spare=True),
     Column("STATE"),
     Column("COMMAND", least=12, long=True),
 )
@@ -84,6 +85,7 @@ def _row(view: LeaseView) -> list[str | Cell]:
         "-" if lease.ticket.renew_ms else pid_shown(lease.lives_with),
         lease.ticket.client if lease.ticket.renew_ms else process_identity.host_of(lease.lives_with),
         class_shown(lease.ticket.spec.work_class),
+        session_shown(lease.ticket.spec.agent_session),
         Cell(state, "red" if state == "gone" else "yellow"),
         label(lease),
     ]

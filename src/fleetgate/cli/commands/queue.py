@@ -8,7 +8,7 @@ from fleetgate.cli.commands.backoff import clear_hint, draw_backoffs
 from fleetgate.cli.output.pages import Part, limit_option, offset_option, read_part, screen_rest
 from fleetgate.cli.output.short_reason import short_reason
 from fleetgate.cli.output.table import Cell, Column, Screen
-from fleetgate.cli.read_only_gate import class_shown, current, models_shown, opened, pid_shown, say_json
+from fleetgate.cli.read_only_gate import class_shown, current, models_shown, opened, pid_shown, say_json, session_shown
 from fleetgate.core.model_names import parse_model
 from fleetgate.core.pools.backoff import Backoff, concerns
 from fleetgate.core.queue.positions import QueueView
@@ -31,6 +31,7 @@ _COLUMNS = (
     Column("STARTS"),
     Column("PROJECT", least=7, spare=True),
     Column("CLASS", spare=True),
+    Column("SESSION", spare=True),
     Column("COMMAND", least=10, long=True),
     Column("HOST", least=6, spare=True),
     Column("PID", right=True, spare=True),
@@ -110,6 +111,7 @@ def _row(view: TicketView, moments: LogTimes, host: str) -> list[str | Cell]:
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
         "" if ticket.spec.project == "default" else ticket.spec.project,
         class_shown(ticket.spec.work_class),
+        session_shown(ticket.spec.agent_session),
         label(ticket),
         ticket.client if ticket.renew_ms else "" if there == host else there,
         "-" if ticket.renew_ms else pid_shown(ticket.holder),

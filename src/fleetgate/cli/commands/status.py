@@ -141,6 +141,8 @@ def pool_notes(view: PoolView, moments: LogTimes) -> list[str]:
         notes.append(f"{view.foreign} foreign")
     if view.cooling:
         notes.append(f"{view.cooling} cooling")
+    if view.kept:
+        notes.append(f"{view.kept} kept for interactive work{', lendable' if view.lendable else ''}")
     if view.reserved:
         notes.append("reserved for a request that waited long")
     if view.auto:

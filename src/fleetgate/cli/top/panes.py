@@ -10,7 +10,7 @@ from fleetgate.cli.commands.ps import lease_state
 from fleetgate.cli.commands.status import pool_notes
 from fleetgate.cli.output.short_reason import short_reason
 from fleetgate.cli.output.table import Cell, Column
-from fleetgate.cli.read_only_gate import models_shown, pid_shown
+from fleetgate.cli.read_only_gate import models_shown, pid_shown, session_shown
 from fleetgate.cli.top.snapshot import GateView
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView
@@ -109,6 +109,7 @@ class Tickets(Pane[TicketView]):
         Column("WAITS", right=True),
         Column("STARTS", spare=True),
         Column("PROJECT", least=7, spare=True),
+        Column("SESSION", spare=True),
         Column("COMMAND", least=10, long=True),
         Column("WHO", least=7, right=True, spare=True),
     )
@@ -125,7 +126,7 @@ class Tickets(Pane[TicketView]):
         pools = " ".join(item.reason.pools)
         return (
             f"{ticket.id} {models_shown(ticket.spec.models)} {item.reason.code} {item.reason.pool} {pools} "
-            f"{ticket.spec.project} {label(ticket)} {_who(ticket.holder, '')}"
+            f"{ticket.spec.project} {ticket.spec.agent_session} {label(ticket)} {_who(ticket.holder, '')}"
         )
 
     def row(self, item: TicketView, shot: GateView, bar: int) -> Row:
@@ -140,6 +141,7 @@ class Tickets(Pane[TicketView]):
             span(shot.moments.now - ticket.since),
             f"in {spans(*item.estimate_ms)}" if item.estimate_ms is not None else "-",
             "" if ticket.spec.project == "default" else ticket.spec.project,
+            session_shown(ticket.spec.agent_session),
             label(ticket),
             _who(ticket.holder, shot.host),
         ]
@@ -165,6 +167,7 @@ class Leases(Pane[LeaseView]):
         Column("WHO", least=7, right=True),
         Column("STATE"),
         Column("PROJECT", least=7, spare=True),
+        Column("SESSION", spare=True),
         Column("COMMAND", least=12, long=True),
     )
     empty = "nothing is running"
@@ -178,8 +181,8 @@ class Leases(Pane[LeaseView]):
     def words(self, item: LeaseView) -> str:
         ticket = item.lease.ticket
         return (
-            f"{item.lease.id} {item.lease.model} {' '.join(item.pools)} {ticket.spec.project} {label(item.lease)} "
-            f"{_who(item.lease.lives_with, '')}"
+            f"{item.lease.id} {item.lease.model} {' '.join(item.pools)} {ticket.spec.project} {ticket.spec.agent_session} "
+            f"{label(item.lease)} {_who(item.lease.lives_with, '')}"
         )
 
     def row(self, item: LeaseView, shot: GateView, bar: int) -> Row:
@@ -194,6 +197,7 @@ class Leases(Pane[LeaseView]):
             _who(lease.lives_with, shot.host),
             Cell(state, "red" if state == "gone" else "yellow"),
             "" if spec.project == "default" else spec.project,
+            session_shown(spec.agent_session),
             label(lease),
         ]
 

@@ -22,6 +22,8 @@ def read_budget_selector(text: str) -> str:
     """The selector of a budget: that of a cap, or `project:NAME`."""
     if text in BUDGET_OPTIONS:
         raise BadValue(f"{shown(text)} is an option of a budget, not a selector: write SELECTOR = {{ {text} = … }}")
+    if text == "session":
+        raise BadValue(f"session has no budget, only a cap on its calls in flight; {_SELECTORS}")
     word, colon, name = text.partition(":")
     if colon and "/" not in word:
         if word == "key":

@@ -20,6 +20,13 @@ def read_cap_selector(text: str, providers: Collection[str] = ()) -> str:
     return v.read_selector(text, providers)
 
 
+def read_agents_selector(text: str) -> str:
+    """The selector of a cap on agents, which make no calls."""
+    if text == "session":
+        raise BadValue("session counts the model calls of an agent's session: set it in [requests]")
+    return read_cap_selector(text)
+
+
 def _by_kind(defaults: dict[str, str]) -> str:
     if len(defaults) == 1:
         return next(iter(defaults.values()))
@@ -151,7 +158,8 @@ _HOST_KEYS = (_HOST_CAP, *_common("agents"), *_FOR_HOST)
 CAP_OPTIONS = frozenset(key.name for key in _MODEL_KEYS + _HOST_KEYS)
 
 MODEL_CAP = Short("cap", "cap", Table("a cap on models", _MODEL_KEYS))
-PLAIN_CAP = Short("cap", "cap", Table("a cap on `host` or `project`", _PLAIN_KEYS))
+PLAIN_CAP = Short("cap", "cap", Table("a cap on `host`, `project` or `session`", _PLAIN_KEYS))
 _SUBAGENTS = Scalar("whole number from 1", v.read_cap)
 HOST_CAP = Short("cap", "cap", Table("the cap on agents of one machine", _HOST_KEYS))
 AGENT_CAPS: dict[str, Shape] = {"host": HOST_CAP, "project": PLAIN_CAP, "subagents": _SUBAGENTS}
+CALL_CAPS: dict[str, Shape] = {"host": PLAIN_CAP, "project": PLAIN_CAP, "session": PLAIN_CAP}

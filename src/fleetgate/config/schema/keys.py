@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from fleetgate.config import value_types as v
 from fleetgate.config.schema.budget_keys import BUDGETS, PRICE, read_budget_selector, read_price_selector
-from fleetgate.config.schema.cap_keys import AGENT_CAPS, MODEL_CAP, PLAIN_CAP, built_in_caps, read_cap_selector
+from fleetgate.config.schema.cap_keys import (
+    AGENT_CAPS,
+    CALL_CAPS,
+    MODEL_CAP,
+    built_in_caps,
+    read_agents_selector,
+    read_cap_selector,
+)
 from fleetgate.config.schema.notify_keys import TARGET
 from fleetgate.config.schema.plan_keys import PLAN, PREEMPT, PREEMPT_DOC, PROJECTS, PROJECTS_DOC
 from fleetgate.config.schema.serve_keys import SERVE
@@ -110,7 +117,7 @@ SCHEMA = Table(
         ),
         Key(
             "agents",
-            Map("table of caps", "SELECTOR", read_cap_selector, MODEL_CAP, AGENT_CAPS),
+            Map("table of caps", "SELECTOR", read_agents_selector, MODEL_CAP, AGENT_CAPS),
             "Caps on agent processes, by selector. `subagents` is something else: how many helpers of its own an agent "
             "may run at once, which Claude Code and Codex are told when they are started.",
             '{ host = 3, "anthropic/claude-opus-*" = 4 }',
@@ -118,8 +125,8 @@ SCHEMA = Table(
         ),
         Key(
             "requests",
-            Map("table of caps", "SELECTOR", read_cap_selector, MODEL_CAP, {"host": PLAIN_CAP, "project": PLAIN_CAP}),
-            "Caps on model calls in flight, by selector.",
+            Map("table of caps", "SELECTOR", read_cap_selector, MODEL_CAP, CALL_CAPS),
+            "Caps on model calls in flight, by selector. `session` is each session of an agent, with its helpers.",
             '{ umans = { cap = 4, cooldown = "350ms" } }',
             "nothing is capped",
         ),

@@ -190,7 +190,8 @@ def _is_valid(reading: Reading) -> bool:
 
 def check_budget(rule: BudgetRule) -> None:
     """Raise BadRequest or BadName for a budget that cannot be."""
-    parse_selector(rule.selector)
+    if parse_selector(rule.selector).scope == "session":
+        raise BadRequest("session: only the calls in flight of a session are limited, with a cap; it has no budget")
     if rule.unit not in UNITS:
         raise BadRequest(f"unit {shown(rule.unit)}: valid are {', '.join(UNITS)}")
     if not 0 < rule.amount <= MOST:

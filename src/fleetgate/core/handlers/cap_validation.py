@@ -19,6 +19,8 @@ def check_rule(rule: Rule) -> None:
     if rule.kind not in KINDS:
         raise BadRequest(f"kind {shown(rule.kind)}: valid are {' and '.join(KINDS)}")
     selector = parse_selector(rule.selector)
+    if selector.scope == "session" and rule.kind != "requests":
+        raise BadRequest(f"session ({rule.kind}): a session makes model calls, of kind requests")
     if rule.cap is not None:
         check_cap(rule.cap, rule.selector)
     if rule.usage_gate and selector.scope != "model":

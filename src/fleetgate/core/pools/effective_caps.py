@@ -127,7 +127,7 @@ class Rules:
             cap=rule.cap,
             auto=rule.auto,
             unlimited=rule.unlimited,
-            cooldown_ms=_first([each.cooldown_ms for each, _ in said], COOLDOWN_MS[rule.kind]),
+            cooldown_ms=_first([each.cooldown_ms for each, _ in said], default_cooldown_ms(rule.kind, selector)),
             on_429=_first([each.on_429 for each, _ in said], _on_429(rule.kind, selector)),
             max_hold_ms=_first([each.max_hold_ms for each, _ in said], MAX_HOLD_MS[rule.kind]),
             name=_first([each.name for each, _ in said], selector.family),
@@ -154,7 +154,7 @@ class Rules:
         ]
         by_pool: dict[str, list[Cap]] = {}
         for cap in caps:
-            by_pool.setdefault(pool_id(cap.selector, model, spec.host, spec.project), []).append(cap)
+            by_pool.setdefault(pool_id(cap.selector, model, spec.host, spec.project, spec.agent_session), []).append(cap)
         configured = {cap.selector.scope for cap in caps if cap.configured}
         found = []
         for pool, made_by in by_pool.items():
@@ -206,6 +206,11 @@ def _first(values: list[T | None], default: T) -> T:
     return next((value for value in values if value is not None), default)
 
 
+def default_cooldown_ms(kind: str, selector: Selector) -> int:
+    """A session is counted by us alone, so a slot of it is free at once."""
+    return 0 if selector.scope == "session" else COOLDOWN_MS[kind]
+
+
 def _on_429(kind: str, selector: Selector) -> str:
     """Our own caps (host, project) never learn."""
     return ON_429[kind] if selector.scope == "model" else "pause"
@@ -222,6 +227,8 @@ def _applies(selector: Selector, spec: Spec, model: Model | None) -> bool:
         return bool(spec.host) and not spec.supervisor
     if selector.scope == "project":
         return not selector.name or selector.name == spec.project
+    if selector.scope == "session":
+        return bool(spec.agent_session)
     return model is not None and selector.matches(model)
 
 
@@ -236,7 +243,7 @@ def _instance(selector: Selector, pool: str) -> tuple[str, str, str] | None:
         scope, colon, instance = pool.partition(":")
         if scope != selector.scope or not colon or (selector.name and selector.name != instance):
             return None
-        return ("", instance, "") if scope == "host" else ("", "", instance)
+        return "", instance if scope == "host" else "", instance if scope == "project" else ""
     if selector.account:
         model = Model(selector.provider, selector.account, selector.name)
         return (account_of(model), "", "") if pool == pool_id(selector, model, "", "") else None

@@ -131,6 +131,11 @@ class Pool(Resource):
         limit = "unlimited" if self.limit >= UNLIMITED else str(self.limit)
         return f"<Pool {self.key}: {self.used} of {limit}{extra}{paused}>"
 
+    @property
+    def is_of_session(self) -> bool:
+        """Whether it counts the calls of one session: there are many, and none lasts."""
+        return self.cap.selector.scope == "session"
+
     # The limit.
 
     def refresh(self) -> None:

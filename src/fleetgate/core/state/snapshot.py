@@ -218,6 +218,8 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
     """What of a pool cannot be derived; None when that is nothing."""
     pool.occupied(now)
     paused = pool.paused_until > now
+    if pool.is_of_session:  # how it was shared and how long its calls took is of no use to the next one
+        return PoolRecord(pool.kind, pool.id, paused_until=pool.paused_until) if paused else None
     record = PoolRecord(
         kind=pool.kind,
         pool=pool.id,

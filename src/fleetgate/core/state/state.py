@@ -188,9 +188,19 @@ class State:
     def _drop_empty_queues(self) -> None:
         self.queues = {spec: queue for spec, queue in self.queues.items() if queue.members}
         self._queues_after_drop = len(self.queues)
+        self._drop_ended_sessions()
         self.by_account = {}
         for queue in self.queues.values():
             self._index(queue)
+
+    def _drop_ended_sessions(self) -> None:
+        """A session is named by a client, and most make their last call soon: only pools in use are kept."""
+        needed = {pool.key for queue in self.queues.values() for pool in queue.pools}
+        needed |= {pool.key for candidate in self.lease_candidates.values() for pool, _ in candidate.needs}
+        ended = [key for key, pool in self.pools.items() if pool.is_of_session and not pool.paused_until]
+        for key in ended:
+            if key not in needed:
+                del self.pools[key]
 
     def _index(self, queue: Queue) -> None:
         for candidate in queue.candidates:

@@ -48,6 +48,8 @@ class PoolView(Struct):
     source: str
     name: str
     reserved: bool
+    kept: int  # slots for interactive work
+    lendable: bool  # others may use them while no interactive request waits
     upstream: UpstreamView | None = None
 
     @property
@@ -83,10 +85,15 @@ class Capacity(Struct):
 
 
 def pool_views(state: State, now: int, host: str = "") -> list[PoolView]:
-    """Every capped pool; caps of `host` and of default accounts also before any traffic."""
+    """Every capped pool; caps of `host` and of default accounts before any traffic, and sessions only while full."""
     _make_listed(state, host)
     views = [_pool_view(pool, now) for pool in state.pools.values() if _listed(pool)]
     return sorted(views, key=lambda view: (view.kind, view.pool))
+
+
+def lasting_pool_views(state: State, now: int, host: str = "") -> list[PoolView]:
+    """The pools that are worth a series of their own: those of sessions come and go."""
+    return [view for view in pool_views(state, now, host) if view.selector != "session"]
 
 
 def _make_listed(state: State, host: str) -> None:
@@ -103,6 +110,8 @@ def _make_listed(state: State, host: str) -> None:
 def _listed(pool: Pool) -> bool:
     if not pool.cap.capped:
         return False
+    if pool.is_of_session:  # there may be hundreds: only those matter that are at their limit
+        return pool.used >= pool.limit or pool.shares.waiting > 0 or bool(pool.paused_until)
     shadowed = pool.cap.source == "built-in" and pool.cap.selector.scope == "model" and not pool.used
     return not shadowed or bool(pool.paused_until) or pool.shares.waiting > 0
 
@@ -132,6 +141,8 @@ def _pool_view(pool: Pool, now: int) -> PoolView:
         source=pool.cap.source,
         name=pool.cap.name,
         reserved=pool.reservation is not None,
+        kept=pool.cap.held_back(pool.limit),
+        lendable=pool.cap.lendable,
         upstream=_upstream_view(pool) if pool.cap.usage_gate else None,
     )
 

@@ -48,6 +48,7 @@ class Acquisition:
         read_name: Callable[[str], object] = canonical,
         *,
         work_class: str | None = None,
+        session: str = "",
     ) -> Spec:
         """The spec of a request, which decides what pools it needs. Each different one is checked once.
 
@@ -56,7 +57,7 @@ class Acquisition:
         """
         try:
             models = (model,) if isinstance(model, str) else tuple(model)
-            key = (models, kind, slots, project, any_candidate, read_name, work_class)
+            key = (models, kind, slots, project, any_candidate, read_name, work_class, session)
             spec = self._specs.get(key)
         except TypeError:
             raise BadRequest(f"not a model, nor several: {model!r}") from None
@@ -67,6 +68,7 @@ class Acquisition:
                 Spec(
                     *(named, kind, slots, core.host, project, any_candidate),
                     work_class=core.settings.classes.get(project, NORMAL) if work_class is None else work_class,
+                    agent_session=session,
                 )
             )
             if core.log.is_shared:

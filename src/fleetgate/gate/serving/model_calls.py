@@ -90,9 +90,18 @@ class ModelCalls:
         """The log's time, in which a call's `since` is given."""
         return self._core.log.now()
 
-    def spec(self, models: tuple[str, ...], project: str, any_candidate: bool, work_class: str | None = None) -> Spec:
+    def spec(
+        self,
+        models: tuple[str, ...],
+        project: str,
+        any_candidate: bool,
+        work_class: str | None = None,
+        session: str = "",
+    ) -> Spec:
         """The spec of such a call."""
-        return self._core.acquisition.spec(models, "requests", 1, project, any_candidate, work_class=work_class)
+        return self._core.acquisition.spec(
+            models, "requests", 1, project, any_candidate, work_class=work_class, session=session
+        )
 
     def check_in_time(self, spec: Spec, within_s: float, run: str = "") -> None:
         """Raise NotInTime if it is known that no candidate opens within this time. `run`: the run that calls."""

@@ -83,6 +83,8 @@ class PoolShape(Struct):
     source: str | None
     name: str | None
     reserved: bool
+    kept: int = 0  # slots kept for interactive work
+    lendable: bool = False  # others may use them while no interactive request waits
 
 
 class BackoffShape(Struct):
@@ -139,6 +141,7 @@ class TicketShape(Struct):
     pool: str | None  # what the position is for: a pool, or a model that is backed off
     work_class: str = field(default=NORMAL, name="class")
     name: str | None = None
+    session: str | None = None  # of a call through the proxy: the session of the agent that makes it
 
 
 class LeaseShape(Struct):
@@ -167,6 +170,7 @@ class LeaseShape(Struct):
     usage: SpentShape | None  # so far; null: nothing is known yet
     work_class: str = field(default=NORMAL, name="class")
     name: str | None = None
+    session: str | None = None  # of a call through the proxy: the session of the agent that makes it
     job: bool = False  # /v1/jobs/{id} says more
     can_stop: bool = False  # POST /v1/leases/{id}/stop
     cannot_stop: str | None = None  # why not
@@ -212,6 +216,8 @@ def pool_json(view: PoolView, moments: LogTimes) -> PoolShape:
         source=view.source or None,
         name=view.name or None,
         reserved=view.reserved,
+        kept=view.kept,
+        lendable=view.lendable,
     )
 
 
@@ -266,6 +272,7 @@ def ticket_json(view: TicketView, moments: LogTimes) -> TicketShape:
         pool=view.pool or None,
         work_class=ticket.spec.work_class,
         name=ticket.name or None,
+        session=ticket.spec.agent_session or None,
     )
 
 
@@ -296,6 +303,7 @@ def lease_json(view: LeaseView, moments: LogTimes) -> LeaseShape:
         usage=usage_json(lease.spent),
         work_class=ticket.spec.work_class,
         name=ticket.name or None,
+        session=ticket.spec.agent_session or None,
         job=ticket.job,
         can_stop=not (cannot_stop := why_not_to_stop(lease)),
         cannot_stop=cannot_stop or None,

@@ -51,6 +51,7 @@ def _has_words(view: TicketView, words: list[str]) -> bool:
         ticket.role,
         ticket.key,
         spec.kind,
+        spec.agent_session,
     )
     found = "\n".join(fields).lower()
     return all(word in found for word in words)

@@ -73,6 +73,7 @@ class Exchange:
         "run",
         "run_model",
         "secret",
+        "session",
         "since",
         "status",
         "trusted",
@@ -111,6 +112,7 @@ class Exchange:
         self.run_model = ""
         self.candidates: dict[str, CallCandidate] = {}  # by model; the first is the one requested
         self.client = ""
+        self.session = ""  # of the agent that calls
         self.project = "default"
         self.work_class: str | None = None  # what it says, or its run; None: what the config says of its project
         self.priority = 0

@@ -181,8 +181,8 @@ class Agent:
     # How many of its own helpers run at once: a variable that says so.
     subagents_variable = ""
 
-    def with_subagents(self, args: Sequence[str], most: int) -> list[str]:
-        """Its arguments with one that limits its helpers, where it takes one; what they say themselves stays."""
+    def with_subagents(self, args: Sequence[str], environ: Mapping[str, str], most: int) -> list[str]:
+        """Its arguments with one that limits its helpers, where it takes one; what its user says stays."""
         return list(args)
 
     def mode(self, args: Sequence[str]) -> str:

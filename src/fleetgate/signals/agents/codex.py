@@ -45,6 +45,7 @@ _WITH_VALUE = frozenset(
         *("--output-schema", "--color", "-o", "--output-last-message"),
     )
 )
+_THREADS = ("max_threads", "max_concurrent_threads_per_session")  # how many helpers, in `[agents]`
 _SUBCOMMANDS = frozenset(("resume", "review", "fork", "help"))
 
 _LOCAL = "gpt-oss:20b"  # what `--oss` uses where no model is named
@@ -172,10 +173,12 @@ class Codex(Agent):
             yield named_so if isinstance(named_so, dict) else {}
         yield config
 
-    def with_subagents(self, args: Sequence[str], most: int) -> list[str]:
-        """By its config, which goes before any subcommand."""
-        said = self._set(args, "agents.max_threads")
-        return list(args) if said else ["-c", f"agents.max_threads={most}", *args]
+    def with_subagents(self, args: Sequence[str], environ: Mapping[str, str], most: int) -> list[str]:
+        """By its config, which goes before any subcommand. The older of its two names is known to all versions."""
+        kept = [table.get("agents") for table in self._kept(args, environ)]
+        said = any(self._set(args, f"agents.{name}") for name in _THREADS)
+        said = said or any(name in table for table in kept if isinstance(table, dict) for name in _THREADS)
+        return list(args) if said else ["-c", f"agents.{_THREADS[0]}={most}", *args]
 
     def mode(self, args: Sequence[str]) -> str:
         running = any(word in ("exec", "e") for word in args)

@@ -25,6 +25,7 @@ export async function showLease(lease) {
         ["Project", projectLink(lease.project)],
         ["Holder", who(lease.holder, lease.client)],
         ["Agent process", lease.child_pid === null ? null : String(lease.child_pid)],
+        ["Session", lease.session],
         ["Role", lease.role],
         ["Key", lease.key],
         ["Running since", momentNode(lease.granted_at, "ago")],

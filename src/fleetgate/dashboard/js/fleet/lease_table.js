@@ -93,8 +93,9 @@ function change(node, lease) {
   attr(node, "data-state", lease.gone ? "gone" : null);
 }
 
-function extras({ slots, claimed, gone, kind, stop_by: stoppedBy }) {
+function extras({ slots, claimed, gone, kind, session, stop_by: stoppedBy }) {
   const parts = kind === "agents" ? [] : [kind];
+  if (session) parts.push(`session ${session.slice(0, 8)}`);
   if (slots > 1) parts.push(some(slots, "slot"));
   if (!claimed) parts.push("granted, not started yet");
   if (stoppedBy) parts.push("stopping");

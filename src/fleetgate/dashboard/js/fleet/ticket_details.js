@@ -28,6 +28,7 @@ export async function showTicket(ticket) {
         ["Priority", String(ticket.priority)],
         ["Project", projectLink(ticket.project)],
         ["Holder", who(ticket.holder, ticket.client)],
+        ["Session", ticket.session],
         ["Role", ticket.role],
         ["Key", ticket.key],
         ["Waiting since", momentNode(ticket.queued_at, "ago")],

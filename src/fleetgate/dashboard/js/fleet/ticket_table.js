@@ -95,8 +95,8 @@ export function drawProject(node, project) {
 /** A pool's name without its provider and its star, where that leaves something that tells it apart: claude-opus. */
 const shortPool = (pool) => pool.replace(/^[^/]+\/(?=[^*])/, "").replace(/-\*$/, "");
 
-function extras({ priority, slots, gone }) {
-  const parts = [];
+function extras({ priority, slots, gone, session }) {
+  const parts = session ? [`session ${session.slice(0, 8)}`] : [];
   if (priority) parts.push(`priority ${priority > 0 ? "+" : "−"}${Math.abs(priority)}`);
   if (slots > 1) parts.push(`${slots} slots`);
   if (gone) parts.push("process is gone");

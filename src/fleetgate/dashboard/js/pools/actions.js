@@ -33,12 +33,14 @@ export function resume(pool, undoable = true) {
   });
 }
 
-/** @param {number} cap */
-export function setCap(pool, cap) {
+/** @param {number | "auto"} cap @param {number} [reserve] slots kept for interactive work */
+export function setCap(pool, cap, reserve) {
   return attempt(async () => {
-    const answer = await send("PUT", "/v1/caps", { selector: pool.selector, kind: pool.kind, cap });
-    const undo = answer.was ? () => capBack(pool, answer.was) : undefined;
-    say(`The cap of ${pool.selector} (${pool.kind}) is now ${answer.cap} (was ${capText(answer.was)}).${started(answer)}`, { undo });
+    const body = { selector: pool.selector, kind: pool.kind, cap };
+    const answer = await send("PUT", "/v1/caps", reserve === undefined ? body : { ...body, reserve });
+    const undo = answer.was ? () => capBack(pool, answer.was, reserve === undefined ? undefined : pool.kept) : undefined;
+    const kept = reserve === undefined ? "" : `, ${answer.reserve ?? 0} of it kept for interactive work`;
+    say(`The cap of ${pool.selector} (${pool.kind}) is now ${answer.cap ?? "auto"}${kept} (was ${capText(answer.was)}).${started(answer)}`, { undo });
   });
 }
 
@@ -70,10 +72,10 @@ export function resetCap(pool) {
 
 const capText = (was) => (!was ? "none" : was.auto ? "automatic" : String(was.cap));
 
-function capBack(pool, was) {
+function capBack(pool, was, reserve) {
   return attempt(async () => {
-    const cap = was.auto ? "auto" : was.cap;
-    const answer = await send("PUT", "/v1/caps", { selector: pool.selector, kind: pool.kind, cap });
+    const body = { selector: pool.selector, kind: pool.kind, cap: was.auto ? "auto" : was.cap };
+    const answer = await send("PUT", "/v1/caps", reserve === undefined ? body : { ...body, reserve });
     say(`Undone: the cap of ${pool.selector} (${pool.kind}) is ${capText(was)} again.${started(answer)}`);
   });
 }

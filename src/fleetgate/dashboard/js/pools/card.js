@@ -125,6 +125,7 @@ export function stateOf(pool, slots) {
 export function rulesOf(pool) {
   const cap = pool.auto ? `cap follows memory, ${pool.cap ?? "?"} now` : `cap ${pool.cap ?? "none"}`;
   const parts = [pool.source === "file" ? cap : `${cap}, ${pool.source === "built-in" ? "built in" : "set at run time"}`];
+  if (pool.kept) parts.push(`${pool.kept} for interactive work`);
   if (pool.cooldown_ms) parts.push(`cooldown ${setting(pool.cooldown_ms)}`);
   if (pool.auto_reduced) parts.push(`reduced from ${pool.auto_reduced_from}`);
   if (pool.account?.includes("@") && pool.account !== pool.pool) parts.push(`account ${pool.account}`);

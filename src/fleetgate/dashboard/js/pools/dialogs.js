@@ -7,28 +7,30 @@ import { some } from "../base/format.js";
 /** @type {[number | null, string][]} */
 const PAUSES = [[null, "Until I resume it"], [300, "5 minutes"], [900, "15 minutes"], [3600, "1 hour"], [14_400, "4 hours"]];
 
-/** Edit cap and cooldown; only changed values are sent. */
+/** Edit cap, reserve and cooldown; only changed values are sent. */
 export async function editPool(pool) {
   const plan = await dialog({
     title: pool.selector,
-    kicker: `Cap and cooldown, ${pool.kind}`,
+    kicker: `Cap, reserve and cooldown, ${pool.kind}`,
     body: (close) => [form(pool, close)],
   });
   if (!plan) return;
   if (plan.act === "remove") return void (await actions.removeCap(pool));
   if (plan.act === "reset") return void (await actions.resetCap(pool));
-  if (plan.cap !== undefined) await actions.setCap(pool, plan.cap);
+  if (plan.cap !== undefined || plan.reserve !== undefined) await actions.setCap(pool, plan.cap ?? (pool.auto ? "auto" : pool.cap), plan.reserve);
   if (plan.cooldownMs !== undefined) await actions.setCooldown(pool, plan.cooldownMs);
 }
 
 function form(pool, close) {
   const cap = number({ min: 1, max: 1_000_000, value: pool.cap ?? "", autofocus: true, name: "cap" });
   const cooldown = number({ min: 0, max: 86_400_000, value: pool.cooldown_ms, name: "cooldown" });
+  const reserve = number({ min: 0, max: 1_000_000, value: pool.kept, name: "reserve" });
   const taken = pool.in_flight + pool.foreign;
   const submit = (event) => {
     event.preventDefault();
     const plan = {};
     if (cap.value !== "" && Number(cap.value) !== pool.cap) plan.cap = Number(cap.value);
+    if (reserve.value !== "" && Number(reserve.value) !== pool.kept) plan.reserve = Number(reserve.value);
     if (cooldown.value !== "" && Number(cooldown.value) !== pool.cooldown_ms) plan.cooldownMs = Number(cooldown.value);
     close(Object.keys(plan).length ? plan : null);
   };
@@ -39,6 +41,7 @@ function form(pool, close) {
   return h("form", { method: "dialog", on: { submit } },
     field("Cap: maximum slots in use at once", cap,
       `${some(taken, "slot")} in use now. After lowering the cap, running agents continue, and no new ones start until there is room.${lowered}`),
+    field("Reserve: slots kept for interactive work", reserve, "Other requests leave them free; one slot is always left to them."),
     field("Cooldown in milliseconds", cooldown, "How long a released slot stays blocked. It applies to later releases."),
     others,
     h("div", { class: "dialog-foot" },
