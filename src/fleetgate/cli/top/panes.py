@@ -181,8 +181,8 @@ class Leases(Pane[LeaseView]):
     def words(self, item: LeaseView) -> str:
         ticket = item.lease.ticket
         return (
-            f"{item.lease.id} {item.lease.model} {' '.join(item.pools)} {ticket.spec.project} {ticket.spec.agent_session} "
-            f"{label(item.lease)} {_who(item.lease.lives_with, '')}"
+            f"{item.lease.id} {item.lease.model} {' '.join(item.pools)} {ticket.spec.project} "
+            f"{ticket.spec.agent_session} {label(item.lease)} {_who(item.lease.lives_with, '')}"
         )
 
     def row(self, item: LeaseView, shot: GateView, bar: int) -> Row:

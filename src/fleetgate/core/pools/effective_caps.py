@@ -154,7 +154,8 @@ class Rules:
         ]
         by_pool: dict[str, list[Cap]] = {}
         for cap in caps:
-            by_pool.setdefault(pool_id(cap.selector, model, spec.host, spec.project, spec.agent_session), []).append(cap)
+            pool = pool_id(cap.selector, model, spec.host, spec.project, spec.agent_session)
+            by_pool.setdefault(pool, []).append(cap)
         configured = {cap.selector.scope for cap in caps if cap.configured}
         found = []
         for pool, made_by in by_pool.items():
