@@ -443,3 +443,20 @@ def test_leftovers_of_the_former_name_are_reported_with_what_to_do(cli: Cli):
 
 def test_the_former_name_is_not_mentioned_where_nothing_is_left_of_it(cli: Cli):
     assert found(cli, "old name") == []
+
+
+def test_the_folder_of_an_accounts_login_is_looked_at(cli: Cli, tmp_path: Path):
+    login = tmp_path / "claude work"
+    cli.configure(f'[providers."anthropic@work"]\nenv = {{ CLAUDE_CONFIG_DIR = "{login}", EDITOR = "vi" }}\n')
+    (folder, _) = found(cli, "providers")
+    assert folder[0] == "warn"
+    assert "which is not a folder" in folder[1]
+    assert folder[2] == f"mkdir -p '{login}'"
+    login.mkdir()
+    (empty, missing) = found(cli, "providers")
+    assert empty[2] == f"CLAUDE_CONFIG_DIR='{login}' claude /login"
+    assert 'or correct env of [providers."anthropic@work"]' in missing[1]
+    (login / ".credentials.json").write_text('{"claudeAiOauth": {"accessToken": "a-token-that-is-long-enough"}}')
+    (there,) = found(cli, "providers")
+    assert there[0] == "ok"
+    assert "a-token" not in str(there)

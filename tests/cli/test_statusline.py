@@ -143,3 +143,19 @@ def test_w3_capacity_is_red_while_a_window_runs_dry(cli: Cli):
 def test_w3_top_shows_the_windows(cli: Cli):
     cli.ok("observe", "--window", "5h", "--used", "33%", "--resets-in", "2h")
     assert "anthropic 33 % of 5h, resets " in cli.ok("top", "--once")
+
+
+def test_w1_the_line_is_that_of_the_account_whose_login_the_agent_uses(cli: Cli, tmp_path: Path):
+    login = tmp_path / "claude-work"
+    cli.configure(f'[providers."anthropic@work"]\nenv = {{ CLAUDE_CONFIG_DIR = "{login}" }}\n')
+    cli.occupy()
+    statusline(cli, limits(10))
+    until(lambda: used(cli) == {"plan anthropic 5h": 1_000})
+    until((Path(cli.folder) / "s" / "statusline.json").exists)
+    time.sleep(2.1)  # what is younger is not written again
+    cli.env("CLAUDE_CONFIG_DIR", f"{login}/")
+    assert "5h 40%" in statusline(cli, limits(40))
+    until(lambda: used(cli) == {"plan anthropic 5h": 1_000, "plan anthropic@work 5h": 4_000})
+    until(lambda: "5h 40%" in statusline(cli, {}))
+    cli.env("CLAUDE_CONFIG_DIR", "/another")
+    assert "5h 10%" in statusline(cli, {})

@@ -29,7 +29,7 @@ def test_whatever_says_yes_skips_the_sandbox(value: str) -> None:
 
 def test_what_the_agent_should_know_of_its_lease_wins_over_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERE", "1")
-    env = environment_for(LEASE, {"MORE": "2", "FLEETGATE_LEASE": "another"})
+    env = environment_for(LEASE, Settings(), {"MORE": "2", "FLEETGATE_LEASE": "another"})
     assert (env["HERE"], env["MORE"]) == ("1", "2")
     assert (env["FLEETGATE_LEASE"], env["FLEETGATE_MODEL"]) == ("t1", "anthropic/claude-opus-4-6")
 

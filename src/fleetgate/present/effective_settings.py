@@ -154,6 +154,8 @@ def _providers(settings: Settings, said: dict[str, object]) -> list[Value]:
             if key == "key_env":
                 text += " (set)" if os.environ.get(value) else " (not set)"
             found.append(Value(f"providers.{name}.{key}", value, text, _from(said, "providers", name, key)))
+        for variable, value in sorted(provider.env.items()):
+            found.append(Value(f"providers.{name}.env.{variable}", value, value, FILE))
     for rule in settings.rules:
         if rule.usage_gate:
             found.append(Value(f"usage_gate.{rule.kind}.{rule.selector}", True, "on", FILE))

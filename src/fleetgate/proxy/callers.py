@@ -109,7 +109,8 @@ class Callers:
 
     def choose(self, exchange: Exchange, key: str) -> None:
         """The models that may answer it; none where no model is called, and no slot is needed. ProxyRefusal."""
-        provider, named = exchange.route.provider, exchange.route.account
+        provider = exchange.route.provider
+        named = exchange.route.account or self._account_to_swap(exchange)
         known = self._accounts.find(provider, key) if key else None
         if named and not exchange.trusted and (known is None or known != (named, True)):
             sentence = f"{provider}@{named} is for callers that show its own key or Fleetgate's token"
@@ -131,6 +132,11 @@ class Callers:
         if not exchange.own and not exchange.key and key and known is None and self._accounts.is_refused(provider, key):
             raise _refused(provider)
         self._name_model(exchange)
+
+    def _account_to_swap(self, exchange: Exchange) -> str:
+        """The account of the call's run, where the config has its key, which goes upstream then."""
+        account = _account_of_run(exchange)
+        return account if account != DEFAULT_ACCOUNT and self._accounts.key_of(exchange.route.provider, account) else ""
 
     def _stays_apart(self, exchange: Exchange) -> bool:
         """Whether a call with an unproven key stays out of the log until it is known whose key it is.

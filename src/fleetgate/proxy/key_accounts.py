@@ -25,6 +25,7 @@ from fleetgate.config.errors import ConfigError
 from fleetgate.config.paths import expand_home
 from fleetgate.config.settings import Provider, Settings
 from fleetgate.core.model_names import DEFAULT_ACCOUNT
+from fleetgate.gate.providers.account_login import login_variables
 from fleetgate.gate.providers.credential_tokens import tokens_in
 from fleetgate.gate.providers.credentials import WELL_KNOWN, read_file
 from fleetgate.gate.providers.login_files import login_files
@@ -113,10 +114,14 @@ class KeyAccounts:
             return {os.environ.get(given.key_env, "")} - {""}
         if given.credential_file:
             return set(self._in_file(provider, given.credential_file))
+        login = login_variables(_entry(provider, account), self._providers)
         if account != DEFAULT_ACCOUNT:
-            return set()
-        tokens = {os.environ.get(name, "") for name in WELL_KNOWN.get(provider, ())} - {""}
-        for file in login_files(provider):
+            files, tokens = login_files(provider, login), set()
+        else:
+            files = login_files(provider, {**os.environ, **login})
+            names = () if given.env else WELL_KNOWN.get(provider, ())
+            tokens = {os.environ.get(name, "") for name in names} - {""}
+        for file in files:
             tokens |= self._in_file(provider, file.path, file.key)
         return tokens
 

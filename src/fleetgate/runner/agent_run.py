@@ -100,6 +100,7 @@ class AgentRun:
         self._following: Thread | None = None
         self._lease = lease
         self._agent = agent_for(argv, classify)
+        self._environ = environ
         self._since_wall_ms = began_wall_ms
         self.records = RunUsage(
             self._agent,
@@ -345,7 +346,7 @@ class AgentRun:
         from fleetgate.signals.classify_session_files import judge_by_files
 
         now = time_ns() // 1_000_000
-        found = judge_by_files(self._agent, os.environ, self._since_wall_ms, now, self._lease.model)
+        found = judge_by_files(self._agent, self._environ, self._since_wall_ms, now, self._lease.model)
         if found is None or found.kind == LOCAL_ERROR:
             return judge_by_exit_only(self._agent, end.exit_code, end.signal)
         self._by_files, self._left = True, end.exit_code == 0

@@ -33,7 +33,7 @@ from fleetgate.present.json.usage import usage_json
 from fleetgate.present.request_fields import current_folder
 from fleetgate.present.text import author
 from fleetgate.runner.child import CannotRun, Child, tappable
-from fleetgate.runner.launch import environment_for, in_sandbox, limit_subagents
+from fleetgate.runner.launch import environment_for, in_sandbox, limit_subagents, login_for
 from fleetgate.runner.supervisor import STOPPED, ProcessEnd, supervise
 from fleetgate.runner.terminal_foreground import has_terminal
 from fleetgate.signals.agents import with_model
@@ -86,7 +86,7 @@ def _run(options: RunOptions, status: Status) -> int:
     if request.note and not options.quiet:
         say(request.note)
     if environment.bypass:
-        return _bypass(options, request.models, status)
+        return _bypass(options, request.models, status, loaded.settings if loaded is not None else Settings())
     _check_agent_options(options)
     proxying = _proxying(loaded, options.command, request.models) if options.proxied else None
     if options.share_slot:
@@ -145,7 +145,7 @@ def _in_shared_slot(
     try:
         status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=round(monotonic() - began, 3))
         command = in_sandbox(filled_in(options.command, lease.model), lease, gate.settings, environment)
-        child = Child.prepare(command, environment_for(lease), own_group=not has_terminal())
+        child = Child.prepare(command, environment_for(lease, gate.settings), own_group=not has_terminal())
         child.start()
         end = supervise(child)
     finally:
@@ -235,11 +235,12 @@ def _under_lease(
     assert lease is not None
     child = session = None
     try:
+        env = environment_for(lease, gate.settings)
         command = filled_in(options.command, lease.model)
         if lease.model and not options.shim:
             spec = lease.ticket.spec
             add = len(spec.models) > 1 or not options.model  # otherwise its user has chosen the model
-            command, changed = with_model(command, lease.model, os.environ, current_folder(), add=add)
+            command, changed = with_model(command, lease.model, env, current_folder(), add=add)
             if changed:
                 say(changed)
         if lease.ticket.session:
@@ -248,10 +249,9 @@ def _under_lease(
 
             session = SessionResume(gate, lease, agent_for(command, options.classify), fresh=fresh)
             command = session.resuming(command)
-        env = environment_for(lease)
         command = limit_subagents(command, env, gate.settings)
         if proxying is not None:
-            command = proxying.put(command, env, lease.id)
+            command = proxying.put(command, env, lease)
         argv = in_sandbox(command, lease, gate.settings, environment)
         taps = tappable(terminals=options.log) if options.log or options.classify != "none" else []
         child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
@@ -380,7 +380,7 @@ def _refused(options: RunOptions, result: AcquireResult, status: Status) -> int:
     return exit_codes.DEFERRED
 
 
-def _bypass(options: RunOptions, models: tuple[str, ...], status: Status) -> int:
+def _bypass(options: RunOptions, models: tuple[str, ...], status: Status, settings: Settings) -> int:
     """FLEETGATE_BYPASS=1: run without a slot. It is recorded if that is possible without a delay."""
     began = monotonic()
     model = models[0] if models else ""
@@ -391,7 +391,7 @@ def _bypass(options: RunOptions, models: tuple[str, ...], status: Status) -> int
     except StoreError as error:
         say(f"bypass not recorded: {error}")
     status.note(admitted=True, model=model or None, waited_s=round(monotonic() - began, 3))
-    env = {**os.environ, "FLEETGATE_MODEL": model}
+    env = {**os.environ, **login_for(model, settings), "FLEETGATE_MODEL": model}
     child = Child.prepare(filled_in(options.command, model), env, own_group=not has_terminal())
     child.start()
     end = supervise(child)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,9 @@ from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.gate.serving.service_address import read_address
 from fleetgate.signals.agents import sent_elsewhere, use_of
 from fleetgate.signals.agents.detect import KNOWN, find_program
+
+if TYPE_CHECKING:
+    from fleetgate.core.entities import Lease
 
 PATIENCE_MS = 30 * 60_000  # ten minutes of waiting, and an answer that takes long
 
@@ -110,10 +113,10 @@ class ProxyEnvironment:
         check_environment(self._url, settings, os.environ)
         check_agent(command, models, settings, os.environ, os.getcwd())
 
-    def put(self, command: Sequence[str], env: dict[str, str], lease: str) -> list[str]:
+    def put(self, command: Sequence[str], env: dict[str, str], lease: Lease) -> list[str]:
         """The command with its arguments for the proxy; the variables are added to `env`."""
         agent, at = find_program(command)
-        added = proxy_settings(agent, f"{self._url}/l/{lease}", self._settings, env)
+        added = proxy_settings(agent, f"{self._url}/l/{lease.id}", self._settings, env)
         env.update(added.env)
         return [*command[: at + 1], *added.args, *command[at + 1 :]] if added.args else list(command)
 

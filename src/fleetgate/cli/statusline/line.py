@@ -28,7 +28,7 @@ def print_line(account: str = "") -> int:
     try:
         folder, text = _folder(), _stdin()
         known = _known(folder)
-        line = " | ".join(_parts(known, _said(text), account or own_account()))
+        line = " | ".join(_parts(known, _said(text), account or own_account(known.get("logins", {}))))
     except Exception:
         pass  # nothing that goes wrong here concerns the agent
     sys.stdout.write(f"fleetgate: {line or 'starting'}\n")
@@ -41,10 +41,24 @@ def print_line(account: str = "") -> int:
     return 0
 
 
-def own_account() -> str:
-    """The account of the run that this is part of, else the default one of Anthropic."""
+def own_account(logins: dict[str, dict[str, str]]) -> str:
+    """The account of the run that this is part of, else the one whose login the agent uses, else the default one.
+
+    `logins`: the variables of each account of Anthropic that has a login of its own.
+    """
     head, slash, _ = os.environ.get("FLEETGATE_MODEL", "").partition("/")
-    return head if slash and head.partition("@")[0] == "anthropic" else "anthropic"
+    if slash and head.partition("@")[0] == "anthropic":
+        return head
+    found, most = "anthropic", 0
+    for account, variables in logins.items():
+        if len(variables) > most and all(_is_set(name, value) for name, value in variables.items()):
+            found, most = account, len(variables)
+    return found
+
+
+def _is_set(name: str, value: str) -> bool:
+    given = os.environ.get(name, "")
+    return given == value or (os.path.isabs(given) and os.path.normpath(given) == os.path.normpath(value))
 
 
 def _folder() -> str:
@@ -128,6 +142,6 @@ def _refresh(folder: str, text: bytes, account: str) -> None:
             os.dup2(null, fd)
         from fleetgate.cli.statusline.refresh import refresh
 
-        refresh(folder, text, account or own_account())
+        refresh(folder, text, account)
     finally:
         os._exit(0)

@@ -13,14 +13,17 @@ from time import localtime, mktime, time, time_ns
 
 import msgspec
 
-from fleetgate.cli.statusline.line import FILE
+from fleetgate.cli.open_gate import load_config
+from fleetgate.cli.statusline.line import FILE, own_account
 from fleetgate.core import commands as cmd
+from fleetgate.core.errors import FleetgateError
 from fleetgate.core.handlers.plans import news
 from fleetgate.core.plans.reading import HOUR_MS, PlanReading
 from fleetgate.core.plans.runway import runway
 from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.state.state import State
+from fleetgate.gate.providers.account_login import login_variables
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.usage_rows import closed_rows
 from fleetgate.log import open_log
@@ -37,9 +40,10 @@ def refresh(folder: str, text: bytes, account: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return
+    logins = _logins()
     gate = DirectGate(open_log(f"sqlite://{folder}"), None, folder)
-    state = feed(gate, account, readings_in(text))
-    _write(folder, msgspec.json.encode(_document(gate, state)))
+    state = feed(gate, account or own_account(logins), readings_in(text))
+    _write(folder, msgspec.json.encode({**_document(gate, state), "logins": logins}))
     gate.close()
 
 
@@ -67,6 +71,17 @@ def _document(gate: DirectGate, state: State) -> dict[str, object]:
         for account, windows in state.plans.by_account.items()
     }
     return {"at": time(), "slots": _slots(state, gate), "plans": plans, "cost": _cost(state, gate)}
+
+
+def _logins() -> dict[str, dict[str, str]]:
+    """The variables of each account of Anthropic that has a login of its own; none if the config cannot be read."""
+    try:
+        loaded = load_config()
+    except FleetgateError:
+        return {}
+    providers = loaded.settings.providers if loaded is not None else {}
+    found = {name: login_variables(name, providers) for name in providers if name.partition("@")[0] == "anthropic"}
+    return {name: variables for name, variables in found.items() if variables}
 
 
 def _window(window: PlanWindow, now: int, offset: int) -> tuple[int, float, float]:

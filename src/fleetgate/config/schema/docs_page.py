@@ -101,6 +101,10 @@ credential_file = "~/.claude/.credentials.json"
 [providers."anthropic@work"]
 key_env = "WORK_ANTHROPIC_KEY"
 
+# And one that agents log in to in a folder of its own.
+[providers."anthropic@spare"]
+env = { CLAUDE_CONFIG_DIR = "~/.claude-spare" }
+
 # What the proxy tries instead of a model that is rate-limited or overloaded.
 [fallback]
 "anthropic/claude-opus-4-6" = ["anthropic/claude-sonnet-4-6"]

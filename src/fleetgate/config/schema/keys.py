@@ -95,6 +95,14 @@ PROVIDER = Table(
             '"ignore"',
             f'`"{Provider().rates}"`',
         ),
+        Key(
+            "env",
+            Map("table of variables", "NAME", v.read_login_variable, Scalar("text", v.read_login_value)),
+            "Variables for agents that hold a slot of this account, so that they use its login. A leading `~/` is the "
+            "home folder, `{account}` the account; a value with `{account}` holds for all accounts of the provider.",
+            '{ CLAUDE_CONFIG_DIR = "~/.claude-work" }',
+            "none",
+        ),
     ),
 )
 

@@ -12,6 +12,7 @@ count together, as an agent may use any of them. Each gives one hash, so a new l
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from stat import S_ISREG
 from time import time
@@ -23,6 +24,7 @@ from fleetgate.config.settings import Provider, Settings
 from fleetgate.core import commands as cmd
 from fleetgate.core.model_names import account_of, canonical, parse_model
 from fleetgate.core.pools.backoff import NO_CREDENTIAL, ended_by
+from fleetgate.gate.providers.account_login import login_variables
 from fleetgate.gate.providers.login_files import LoginFile, login_files
 from fleetgate.log.protocol import StoreError
 
@@ -131,7 +133,10 @@ class Credentials:
         place = self.place(account)
         if place.state != "missing":
             return ""
-        key, first = ("key_env", "export it") if self._given(account).key_env else ("credential_file", "log in")
+        given = self._given(account)
+        key, first = ("key_env", "export it") if given.key_env else ("credential_file", "log in")
+        if key == "credential_file" and not given.credential_file:
+            key = "env"
         table = f'providers."{account}"' if "@" in account else f"providers.{account}"
         return f"{place.where}: {first}, or correct {key} of [{table}] in the config"
 
@@ -154,9 +159,13 @@ class Credentials:
         there = [name for name in self._variables(account, given) if os.environ.get(name)]
         if there:
             return CredentialPlace(f"the variable {there[0]} is set", "found")
-        files = [file.path for file in self._files(account, given) if os.path.isfile(file.path)]
+        places = self._files(account, given)
+        files = [file.path for file in places if os.path.isfile(file.path)]
         if files:
             return CredentialPlace(f"{files[0]} is there", "found")
+        if places and "@" in account:
+            state = "unknown" if sys.platform == "darwin" else "missing"  # it may be in the keychain
+            return CredentialPlace(f"there is no login in {os.path.dirname(places[0].path)}", state)
         return CredentialPlace("Fleetgate was not told where it is", "unknown")
 
     def _given(self, account: str) -> Provider:
@@ -166,7 +175,7 @@ class Credentials:
     def _variables(self, account: str, given: Provider) -> tuple[str, ...]:
         if given.key_env:
             return (given.key_env,)
-        return () if given.credential_file else WELL_KNOWN.get(canonical(account), ())
+        return () if given.credential_file or given.env else WELL_KNOWN.get(canonical(account), ())
 
     def _files(self, account: str, given: Provider) -> list[LoginFile]:
         if given.credential_file:
@@ -174,7 +183,12 @@ class Credentials:
                 return [LoginFile(expand_home(given.credential_file))]
             except ConfigError:
                 return []
-        return [] if given.key_env or "@" in account else login_files(account)
+        if given.key_env:
+            return []
+        login = login_variables(account, self._providers)
+        if "@" in account:
+            return login_files(account.partition("@")[0], login)
+        return login_files(account, {**os.environ, **login})
 
     def _is_empty(self, account: str) -> bool:
         """Whether it is known where a credential would be, and nothing is there. An unreadable file is there."""

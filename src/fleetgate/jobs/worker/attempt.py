@@ -202,6 +202,10 @@ class Attempt:
             raise OwnerUnproven(f"it was not submitted with the model {model}: submit it again")
         return spec
 
+    def environment(self) -> dict[str, str]:
+        """The variables of the agent, with the login of the account that its slot is of."""
+        return environment_for(self._lease, self._gate.settings, self.spec.variables_to_set())
+
     def _command(self) -> list[str] | None:
         """The command with the model of the slot; None if there is none, which is then recorded."""
         spec, model = self.spec, self._lease.model
@@ -209,8 +213,7 @@ class Attempt:
         if not model:
             return command
         try:
-            environ = {**os.environ, **spec.variables_to_set()}
-            command, changed = with_model(command, model, environ, spec.cwd, add=len(spec.models) > 1)
+            command, changed = with_model(command, model, self.environment(), spec.cwd, add=len(spec.models) > 1)
         except BadRequest as error:
             self._begin("")
             self._cannot(_USAGE, str(error))
@@ -222,7 +225,7 @@ class Attempt:
     def _started(self, command: list[str]) -> Child | None:
         """The running child, with its row and its lease; None if it cannot be run, which is then recorded."""
         gate, lease, job = self._gate, self._lease, self._job
-        env = environment_for(lease, self.spec.variables_to_set())
+        env = self.environment()
         env |= {"FLEETGATE_JOB": lease.id, "FLEETGATE_ATTEMPT": str(job.attempt + 1)}
         try:
             os.chdir(self.spec.folder_to_enter())
@@ -359,7 +362,7 @@ class _JobRun(AgentRun):
             credential=credential,
             began_wall_ms=began_wall_ms,
             pid=pid,
-            environ={**os.environ, **spec.variables_to_set()},
+            environ=attempt.environment(),
             folder=spec.folder_to_enter(),
             say=attempt._say,
             session=session,
