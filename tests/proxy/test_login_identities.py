@@ -117,25 +117,27 @@ def test_the_calls_of_a_run_are_its_accounts(proxied: Callable[..., Proxied], pr
         gate.ok("POST", f"/v1/leases/{lease}/release", {})
 
 
-def test_codex_tells_its_account_by_a_header_that_counts_when_the_provider_has_accepted_the_call(
+def test_m1_a_token_of_codex_tells_its_account_and_a_header_of_the_client_does_not(
     proxied: Callable[..., Proxied], provider: Provider
 ) -> None:
-    def token(number: int) -> str:
-        claims = {"https://api.openai.com/auth": {"chatgpt_account_id": "acc-2"}, "n": number}
+    def token(account: str, number: int) -> str:
+        claims = {"https://api.openai.com/auth": {"chatgpt_account_id": account}, "n": number}
         return "eyJhbGciOi." + urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=") + ".sig"
 
-    provider.owners = {"login-1": "", "login-2": "", token(1): "", token(2): ""}
+    first_tokens = [token("acc-1", number) for number in range(3)]
+    provider.owners = dict.fromkeys((*first_tokens, "login-1", "login-2"), "")
     gate = proxied(provider.url)
     path = "/openai/v1/chat/completions"
-    first = account(gate, "login-1", path, CHAT, ChatGPT_Account_ID="acc-1")
-    refused = gate.request(
-        "POST", path, CHAT, token="", Authorization="Bearer junk-that-claims-it", ChatGPT_Account_ID="acc-1"
-    )
-    assert refused.status == 401
-    assert account(gate, "login-2", path, CHAT, ChatGPT_Account_ID="acc-1") == first
-    second = account(gate, token(1), path, CHAT)
-    assert second != first
-    assert account(gate, token(2), path, CHAT) == second, "or by the token itself"
+    first = account(gate, first_tokens[0], path, CHAT)
+    assert account(gate, first_tokens[1], path, CHAT) == first
+    junk = {"Authorization": f"Bearer {token('acc-1', 99)}"}
+    assert gate.request("POST", path, CHAT, token="", **junk).status == 401, "a token that is not accepted"
+    assert not gate.get("/v1/backoffs").json["backoffs"], "harms nobody"
+    found = {account(gate, each, path, CHAT, ChatGPT_Account_ID="acc-1") for each in ("login-1", "login-2")}
+    assert len(found | {first}) == 3, "what a request says of itself shows nothing"
+    gate.kill()
+    gate.start()
+    assert account(gate, first_tokens[2], path, CHAT) == first
 
 
 def test_a_token_that_has_ended_is_not_held_against_the_account(

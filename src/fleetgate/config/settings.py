@@ -32,6 +32,7 @@ class Provider(Struct, frozen=True):
     stall_ms: int = 900_000  # how long the proxy waits for the provider's next byte
     comment_after_ms: int = 0  # after how long in the queue a stream begins with comments; 0: never
     rates: str = "follow"  # or "ignore": what its responses report about its rates (rule V6)
+    identity_path: str | None = None  # where the proxy asks whose login a token is; None: what is known, "": nowhere
     env: dict[str, str] = field(default_factory=dict)  # with which its agents find the login: gate/providers
 
 

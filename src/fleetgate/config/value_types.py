@@ -317,6 +317,12 @@ def read_usage_path(value: object) -> str:
     raise _invalid(value, 'a path that starts with /, for example "/usage"')
 
 
+def read_identity_path(value: object) -> str:
+    if value == "" or (isinstance(value, str) and value.startswith("/") and _plain(value)):
+        return str(value)
+    raise _invalid(value, 'a path that starts with /, for example "/v1/models", or an empty text')
+
+
 def read_usage_field(value: object) -> str:
     if isinstance(value, str) and value.isprintable() and all(value.split(".")):
         return value

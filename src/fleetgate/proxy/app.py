@@ -83,7 +83,7 @@ class Proxy:
         self._salt = b""
         self._accounts = KeyAccounts(gate.settings, lambda: self._salt)
         self._identities = LoginIdentities(lambda: self._salt, self._remember)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[str]] = set()
         self._watch = StallWatch()
         self._places = ReturningClients()
         self._old: list[ProxiedProviders] = []
@@ -139,11 +139,15 @@ class Proxy:
             await upstreams.close()
         self._log.close()
 
-    def _remember(self, row: str, account: str) -> None:
+    def _remember(self, row: str, known: str, account: str) -> asyncio.Task[str]:
         """Whose account an identity is, for the next time. That it cannot be written disturbs nothing."""
-        task = self._loop.create_task(self._calls.write_beside(IDENTITIES, row, account.encode()))
+        task = self._loop.create_task(self._store_identity(row, known, account))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _store_identity(self, row: str, known: str, account: str) -> str:
+        return (await self._calls.write_beside(IDENTITIES, row, known.encode(), account.encode())).decode()
 
     def wants(self, request: ClientRequest) -> bool:
         """Whether a request is for a provider."""

@@ -10,6 +10,7 @@ The rules kept here:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from fleetgate.config.settings import Settings
@@ -21,14 +22,17 @@ from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.headers import bare_key, key_of, text_of, without_key
 from fleetgate.proxy.http_client.connection import UpstreamResponse
+from fleetgate.proxy.identity_question import ask_identity
 from fleetgate.proxy.key_accounts import ANY_KEY, KeyAccounts
-from fleetgate.proxy.login_identities import LoginIdentities
+from fleetgate.proxy.login_identities import LoginIdentities, is_unnamed
 from fleetgate.proxy.providers import ProxiedProviders
 from fleetgate.proxy.request_body import clean_name, is_counted, model_in_path, read_call, without_encoding
 from fleetgate.proxy.routes import Route
 from fleetgate.proxy.unproven_keys import ACCOUNT as UNVERIFIED
 
 _MOST_NAMES = 4096
+_MOST_GUARDS = 16
+STORED_S = 5.0  # how long a call waits until what was learned is stored
 _NO_PROJECT = Spec().project  # of a call that names none
 _PROVES = frozenset(("rate_limited", "usage_window", "quota", "overloaded"))  # refusals that are not about the key
 
@@ -141,11 +145,12 @@ class Callers:
     def _stays_apart(self, exchange: Exchange) -> bool:
         """Whether a call with an unproven key stays out of the log until it is known whose key it is.
 
-        A new token of a login that was seen before, most likely, is of the same account.
+        The token of a login may be a new one of an account that is known, where that can be found out.
         """
         if not exchange.trusted or self._accounts.many_are_refused:
             return True
-        return self._identities.knows_logins(exchange.route.provider) and self._identities.is_login(exchange)
+        asks = exchange.upstream.identity_path or self._identities.accounts(exchange.route.provider)
+        return self._identities.is_login(exchange) and bool(asks or self._identities.claimed(exchange))
 
     def _name_model(self, exchange: Exchange) -> None:
         if not is_counted(exchange.method, exchange.path):
@@ -210,22 +215,63 @@ class Callers:
             exchange.unproven, exchange.apart, exchange.account = False, False, account
             self._fill(exchange)
 
+    async def identify(self, exchange: Exchange) -> None:
+        """Find out whose login an unproven token is, before its call is counted (rule M1).
+
+        What a token says of itself is believed of a trusted caller, for its place in the queue, and learned when the
+        provider has accepted it. Otherwise the provider is asked.
+        """
+        row = self._identities.claimed(exchange)
+        asked = not row and bool(exchange.upstream.identity_path) and self._identities.is_login(exchange)
+        if asked:
+            row = self._identities.said(exchange, await ask_identity(exchange))
+        if not row:
+            return
+        if stored := self._identities.learn(row, self._identities.name_of(row)) if asked else None:
+            await asyncio.wait((stored,), timeout=STORED_S)
+        exchange.account = self._account_of_row(exchange, row)
+        exchange.apart, exchange.unproven = False, not asked
+        if asked:
+            self._accounts.accept(exchange.route.provider, exchange.secret, exchange.account)
+        self._fill(exchange)
+
+    def possible_logins(self, exchange: Exchange) -> list[tuple[str, str]]:
+        """The accounts that the unproven token of a trusted caller's login may be of, each with the call's model."""
+        if not exchange.trusted or not self._identities.is_login(exchange):
+            return []
+        provider = exchange.route.provider
+        known = sorted(self._identities.accounts(provider))
+        return [(account, self._as_known(provider, account, exchange.name)) for account in known[:_MOST_GUARDS]]
+
+    def learn(self, exchange: Exchange, response: UpstreamResponse) -> asyncio.Task[None] | None:
+        """Learn whose login an accepted call has used. What ends when that is stored; None if nothing is new."""
+        if not exchange.candidates or not (exchange.own or exchange.unproven):
+            return None
+        row = self._row(exchange, response)
+        account = self._identities.name_of(row) if exchange.apart else exchange.account
+        return self._identities.learn(row, account) if row else None
+
+    def _row(self, exchange: Exchange, response: UpstreamResponse) -> str:
+        return self._identities.said(exchange, response.raw_headers) or self._identities.claimed(exchange)
+
     def accept(self, exchange: Exchange, response: UpstreamResponse) -> bool:
         """The provider answers a call. Whether that has shown that its key, unproven until now, is good."""
-        if not exchange.candidates:
+        if not exchange.candidates or not exchange.unproven:
             return False
-        provider = exchange.route.provider
-        row = self._identities.find(exchange, response.raw_headers) if exchange.own or exchange.unproven else ""
-        learned = self._identities.account_of(row) if row else ""
-        if exchange.apart and learned and (exchange.trusted or _is_unnamed(learned)):
-            exchange.account = learned
-        if row and (not learned or (exchange.own and _is_unnamed(learned))):  # a name of the config is the better one
-            self._identities.learn(row, exchange.account)
-        if not exchange.unproven:
-            return False
+        provider, row = exchange.route.provider, self._row(exchange, response)
+        account = exchange.account
+        if row and not _account_of_run(exchange):
+            account = self._account_of_row(exchange, row)
+        if exchange.apart:
+            exchange.account = account
         exchange.unproven = False
-        self._accounts.accept(provider, exchange.secret, exchange.account)
+        self._accounts.accept(provider, exchange.secret, account)
         return True
+
+    def _account_of_row(self, exchange: Exchange, row: str) -> str:
+        """The account of an identity; one that the config names is for callers that are trusted."""
+        learned = self._identities.account_of(row)
+        return learned if learned and (exchange.trusted or is_unnamed(learned)) else self._identities.name_of(row)
 
     def hear_refusal(self, exchange: Exchange, response: UpstreamResponse) -> bool:
         """The provider refuses a call. Whether that has shown all the same that an unproven key is good."""
@@ -239,18 +285,16 @@ class Callers:
             and not exchange.own
         ):
             self._accounts.refuse(exchange.route.provider, exchange.secret)
-        return exchange.unproven and exchange.trusted and kind in _PROVES and self.accept(exchange, response)
+        if not exchange.unproven or not exchange.trusted or kind not in _PROVES:
+            return False
+        self.learn(exchange, response)
+        return self.accept(exchange, response)
 
 
 def _refused(provider: str) -> ProxyRefusal:
     return ProxyRefusal(
         401, "key_refused", f"{provider} has just refused this key: use another, or try again in a minute"
     )
-
-
-def _is_unnamed(account: str) -> bool:
-    """Whether an account has its name of a key, not of the config."""
-    return account.startswith("key-")
 
 
 def _account_of_run(exchange: Exchange) -> str:

@@ -1,15 +1,22 @@
-"""The identities of logins, as the provider reports them: a refreshed token belongs to the same account.
+"""The identities of logins, as the provider reports them: a refreshed token belongs to the same account (rule M1).
 
 Logins (OAuth) change their token every few hours. The provider names the organization or the account in the headers of
 its answers; that is learned once, and a new token with the same name is of the same account, so that its caps, its
 learned limits and its backoffs go on. API keys do not change: each is an account of its own.
 
-The rule: only what the provider says of a call that it has accepted counts. What a request says of itself counts only
-for a caller that is trusted. Stored is a hash, salted with the store's salt.
+The rules:
+
+- Only what the provider says of a token that it has accepted is learned, never what a request says of itself: a value
+  that the client has sent along in the same header is an echo, and says nothing. A token of Codex names its account in
+  itself. That counts for a caller that is trusted, and is learned when the provider has accepted the token.
+- Stored is a hash, salted with the store's salt, with the account's name. It is on disk before the client has its
+  answer, so that a killed service forgets nothing that anyone has seen.
+- An identity without a name in the config is named by that hash: all processes of a service find the same name.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Callable, Iterable
 
@@ -18,19 +25,22 @@ from fleetgate.proxy.calls.exchange import Exchange
 
 TABLE = "identity"  # of the side table: the account of each identity, by its hash
 _MOST = 10_000
-_SAID_BY_PROVIDER = (b"anthropic-organization-id", b"openai-organization", b"chatgpt-account-id", b"x-account-id")
-_SAID_BY_CLIENT = b"chatgpt-account-id"  # Codex
+_SAID_BY_PROVIDER = (b"anthropic-organization-id", b"openai-organization", b"chatgpt-account-id")
+_CLAIMED = b"chatgpt-account-id"  # by Codex
 _API_KEYS = ("sk-", "gsk_", "xai-", "AIza", "pplx-")
 _LOGINS = ("sk-ant-oat", "sk-ant-sid")
 _CLAIMS = "https://api.openai.com/auth"
+_UNNAMED = "key-"
+
+Remember = Callable[[str, str, str], "asyncio.Task[str]"]  # stores an account instead of another; what is stored then
 
 
 class LoginIdentities:
     """The accounts of logins, by whom the provider says they are of."""
 
-    def __init__(self, salt: Callable[[], bytes], remember: Callable[[str, str], None]) -> None:
+    def __init__(self, salt: Callable[[], bytes], remember: Remember) -> None:
         self._salt = salt
-        self._remember = remember  # stores the account of a hash
+        self._remember = remember
         self._accounts: dict[str, str] = {}
 
     def load(self, rows: Iterable[tuple[str, bytes]]) -> None:
@@ -38,46 +48,67 @@ class LoginIdentities:
         for row, account in rows:
             self._accounts[row] = account.decode("utf-8", "replace")
 
-    def knows_logins(self, provider: str) -> bool:
-        """Whether a login of this provider was seen before."""
-        return any(row.startswith(f"{provider}:") for row in self._accounts)
+    def accounts(self, provider: str) -> set[str]:
+        """The accounts of a provider whose logins were seen before."""
+        return {account for row, account in self._accounts.items() if row.startswith(f"{provider}:")}
 
     def is_login(self, exchange: Exchange) -> bool:
         """Whether a call is sent with a token of a login, which is refreshed; not with an API key."""
         key = exchange.key or exchange.secret
         return key.startswith(_LOGINS) or (_is_bearer(exchange) and not key.startswith(_API_KEYS))
 
-    def find(self, exchange: Exchange, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """The row of the login that an accepted call has used; "" if unknown."""
+    def said(self, exchange: Exchange, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """The row of the login that the provider names in an answer; "" if it names none."""
         if not self.is_login(exchange):
             return ""
-        key = exchange.key or exchange.secret
         said = {name.lower(): value for name, value in headers}
+        sent = exchange.headers.sent
         for name in _SAID_BY_PROVIDER:
-            if said.get(name):
+            if said.get(name) and (name, said[name]) not in sent:
                 return self._row(exchange.route.provider, name, said[name])
-        if exchange.trusted:
-            asked = next((value for name, value in exchange.headers.sent if name == _SAID_BY_CLIENT), b"") or _claimed(
-                key
-            )
-            if asked:
-                return self._row(exchange.route.provider, _SAID_BY_CLIENT, asked)
         return ""
+
+    def claimed(self, exchange: Exchange) -> str:
+        """The row of the login that a token names in itself, for a caller that is trusted; "" if it names none."""
+        account = _claimed(exchange.key or exchange.secret) if exchange.trusted and self.is_login(exchange) else b""
+        return self._row(exchange.route.provider, _CLAIMED, account) if account else ""
 
     def account_of(self, row: str) -> str:
         """The account that was learned, or nothing."""
         return self._accounts.get(row, "")
 
-    def learn(self, row: str, account: str) -> None:
-        """This is the account of a row from now on."""
-        if len(self._accounts) >= _MOST and row not in self._accounts:
-            return
+    def name_of(self, row: str) -> str:
+        """The account of an identity that has no other name."""
+        return f"{_UNNAMED}{row.rpartition(':')[2][:8]}"
+
+    def learn(self, row: str, account: str) -> asyncio.Task[None] | None:
+        """This is the account of a row from now on, unless it has a name of the config already.
+
+        Returns what ends when it is stored, with what another process has stored before; None where nothing is new.
+        """
+        known = self._accounts.get(row, "")
+        if known == account or (known and (not is_unnamed(known) or is_unnamed(account))):
+            return None
+        if len(self._accounts) >= _MOST and not known:
+            return None
         self._accounts[row] = account
-        self._remember(row, account)
+        return asyncio.get_running_loop().create_task(self._store(row, known, account))
+
+    async def _store(self, row: str, known: str, account: str) -> None:
+        stored = await self._remember(row, known, account)
+        if stored and stored != account:
+            self._accounts[row] = stored
+            if is_unnamed(stored) and not is_unnamed(account):
+                self._accounts[row] = await self._remember(row, stored, account) or account
 
     def _row(self, provider: str, kind: bytes, name: bytes) -> str:
         text = b"identity\0%s\0%s\0%s" % (provider.encode(), kind, name)
         return f"{provider}:{hmac.digest(self._salt(), text, 'sha256').hex()[:32]}"
+
+
+def is_unnamed(account: str) -> bool:
+    """Whether an account has its name of a key or of an identity, not of the config."""
+    return account.startswith(_UNNAMED)
 
 
 def _is_bearer(exchange: Exchange) -> bool:

@@ -20,6 +20,7 @@ RESERVED = frozenset(
     ("", "v1", "p", "l", "concurrency", "metrics", "healthz", "readyz", "docs", "login", "openapi.json", "assets")
 )
 _MOST_PATHS = 1000
+_IDENTITY_PATHS = {"anthropic": "/v1/models"}  # every answer of this API names the organization of the token
 _BODILESS = frozenset(("GET", "HEAD", "DELETE", "OPTIONS"))
 
 
@@ -34,6 +35,8 @@ class ProxiedProvider:
         self.stall_s = given.stall_ms / 1000
         self.comment_after_s = given.comment_after_ms / 1000
         self.follows_rates = given.rates != "ignore"
+        said = given.identity_path
+        self.identity_path = _IDENTITY_PATHS.get(self.provider, "") if said is None else said
         self._url = urlsplit(base_url)
         self.host = self._url.hostname or ""
         self._base = self._url.path.rstrip("/").encode()

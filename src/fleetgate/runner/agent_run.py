@@ -6,7 +6,6 @@ files that some agents keep of their sessions.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from time import monotonic, time_ns
 

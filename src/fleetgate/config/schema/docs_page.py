@@ -96,6 +96,8 @@ rates = "ignore"
 
 [providers.anthropic]
 credential_file = "~/.claude/.credentials.json"
+# Where the proxy asks whose login a refreshed token is.
+identity_path = "/v1/models"
 
 # Another account of it.
 [providers."anthropic@work"]

@@ -96,6 +96,14 @@ PROVIDER = Table(
             f'`"{Provider().rates}"`',
         ),
         Key(
+            "identity_path",
+            Scalar("path of a URL", v.read_identity_path),
+            "Where the proxy asks whose login a new token is, before it counts the first call: the answer to "
+            "`GET base_url + identity_path` names the organization in a header. An empty text turns it off.",
+            '"/v1/models"',
+            '`"/v1/models"` for `anthropic`, else none',
+        ),
+        Key(
             "env",
             Map("table of variables", "NAME", v.read_login_variable, Scalar("text", v.read_login_value)),
             "Variables for agents that hold a slot of this account, so that they use its login. A leading `~/` is the "

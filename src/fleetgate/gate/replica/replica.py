@@ -363,9 +363,13 @@ class Replica:
 
     def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes:
         """A value in a side table that is written once: the one that is there, or else this one."""
+        return self.replace_side_value(table, key, b"", value)
+
+    def replace_side_value(self, table: str, key: str, known: bytes, value: bytes) -> bytes:
+        """Write a value in a side table, if `known` or nothing is there. Returns what is there then."""
 
         def first(_: State) -> list[SideWrite]:
-            return [SideWrite(table, key, value)] if self.log.side_value(table, key) is None else []
+            return [SideWrite(table, key, value)] if self.log.side_value(table, key) in (None, known) else []
 
         self._write_side_rows(first)
         return self.log.side_value(table, key) or b""

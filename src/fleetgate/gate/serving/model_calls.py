@@ -286,13 +286,16 @@ class ModelCalls:
         await self._core.read_state()  # no thread is at work now
         return self._core.replica.log.side_items(table)
 
-    async def write_beside(self, table: str, key: str, value: bytes) -> None:
-        """Write a row of a side table, if there is none yet. Does nothing when the store cannot be written now."""
+    async def write_beside(self, table: str, key: str, known: bytes, value: bytes) -> bytes:
+        """Write a row of a side table that has the value `known`, or is empty. Returns what is there now.
+
+        Does nothing, and returns nothing, when the store cannot be written now.
+        """
         try:
             await self._core.read_state()
-            self._core.replica.set_side_value_once(table, key, value)
+            return self._core.replica.replace_side_value(table, key, known, value)
         except StoreError:
-            pass
+            return b""
 
 
 class WaitingCall:

@@ -36,9 +36,11 @@ from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.serving.model_calls import NotInTime
 from fleetgate.gate.serving.reported_rates import report_rates
 from fleetgate.log.protocol import StoreError
+from fleetgate.proxy.callers import STORED_S
 from fleetgate.proxy.calls import retries
 from fleetgate.proxy.calls.early_stream import EarlyStream, wants_stream
 from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
+from fleetgate.proxy.calls.key_trial import wait_for_trial
 from fleetgate.proxy.calls.response_relay import BrokenOff, ResponseRelay, outcome_headers, send_refusal
 from fleetgate.proxy.calls.shared_parts import CallParts
 from fleetgate.proxy.calls.slots import left_s
@@ -46,7 +48,6 @@ from fleetgate.proxy.calls.upstream_request import may_arrive_twice, upstream_re
 from fleetgate.proxy.errors import ProxyRefusal, no_slot
 from fleetgate.proxy.headers import ISOLATED
 from fleetgate.proxy.http_client import connection as http
-from fleetgate.proxy.unproven_keys import TooManyTrials, TrialPlace
 from fleetgate.signals.outcome import outcome
 
 logger = logging.getLogger("fleetgate")
@@ -147,7 +148,7 @@ class UpstreamCall:
         if not self.exchange.candidates:
             self._send(None)
         elif self.exchange.apart:
-            self._wait_for_trial_place()
+            self._wait_for_trial()
         else:
             self._enqueue()
 
@@ -203,30 +204,16 @@ class UpstreamCall:
         self.exchange.queued_at = self.exchange.queued_at or perf_counter()
         self._pause(pause_s, self._enqueue)
 
-    def _wait_for_trial_place(self) -> None:
-        exchange = self.exchange
-        place = TrialPlace(exchange.route.provider, exchange.account)
-        exchange.queued_at = perf_counter()
-        self._help(self._enter(place), self._on_trial_place)
+    def _wait_for_trial(self) -> None:
+        self.exchange.queued_at = perf_counter()
+        self._help(wait_for_trial(self._parts, self.exchange), self._on_trial)
 
-    async def _enter(self, place: TrialPlace) -> TrialPlace:
-        async with asyncio.timeout(left_s(self.exchange)):
-            await self._parts.slots.trials.enter(place)
-        return place
-
-    def _on_trial_place(self, task: asyncio.Task[TrialPlace]) -> None:
+    def _on_trial(self, task: asyncio.Task[None]) -> None:
         exchange = self.exchange
         if self._ended:
-            if not task.cancelled() and task.exception() is None:
-                self._parts.slots.trials.leave(task.result())
             return
         self._count_time_in_queue()
-        try:
-            exchange.place = task.result()
-        except (TimeoutError, TooManyTrials):
-            sentence = "too many calls wait until the provider has accepted their keys for the first time"
-            raise ProxyRefusal(429, "unverified_key", sentence, 1) from None
-        self._parts.callers.look_again(exchange)
+        task.result()
         if exchange.apart:
             exchange.outcome = None
             self._send(exchange.candidates[exchange.model])
@@ -283,7 +270,12 @@ class UpstreamCall:
         exchange, response = self.exchange, self._response
         assert response is not None
         if 0 < response.status < 400:
-            self._begin_relay(response, b"")
+            stored = self._parts.callers.learn(exchange, response) if response.status < 300 else None
+            if stored is None:
+                self._begin_relay(response, b"")
+            else:  # the client gets its answer when what was learned is on disk
+                response.on_news = None
+                self._help(_until(stored), lambda _: None if self._ended else self._begin_relay(response, b""))
             return
         if response.status:
             if not self._error_start:
@@ -447,3 +439,8 @@ class UpstreamCall:
             parts.on_end(exchange, seconds)
         if not request.responded and not request.gone:
             request.abort()  # the client must not take a part for the whole
+
+
+async def _until(stored: asyncio.Task[None]) -> None:
+    """Wait for a task that goes on even if this call ends. A store that does not answer is not waited for."""
+    await asyncio.wait((stored,), timeout=STORED_S)

@@ -48,6 +48,7 @@ class Exchange:
         "fields",
         "first_byte_s",
         "gone",
+        "guards",
         "headed_at",
         "headers",
         "hold_s",
@@ -104,6 +105,7 @@ class Exchange:
         self.account = ""
         self.unproven = False  # the client's key is of no account yet: the provider has yet to accept it
         self.apart = False  # until then it stays out of the queue
+        self.guards: dict[str, str] = {}  # leases of the accounts that its key may be of, held meanwhile
         self.place: TrialPlace | None = None  # held meanwhile
         self.fields = CallFields()
         self.name = ""  # of the model, as the client has it

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from fleetgate.core.entities import Lease
 from fleetgate.core.prices import Price
 from fleetgate.core.usage import Reading, Usage
+from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.serving.model_calls import ModelCalls, NotInTime, PendingCall
 from fleetgate.log.protocol import StoreError
 from fleetgate.proxy.calls.exchange import Exchange
@@ -26,6 +27,7 @@ from fleetgate.proxy.unproven_keys import TrialPlaces
 from fleetgate.signals.outcome import OK, outcome
 
 _FRESH_MS = 1000  # rates of headers that came earlier say nothing about now
+ANOTHER_ACCOUNT = outcome("local_error", "proxy.another_account", "the call was of another account")
 NOT_ITS_KEY = outcome("local_error", "proxy.not_its_key", "the provider refused a key that is not the account's own")
 
 
@@ -50,11 +52,17 @@ class CallSlots:
     def adopt(self, exchange: Exchange) -> None:
         """The key of a call that is under way has been accepted: it gets a slot of its account, if one is free.
 
+        It may hold that slot already (proxy/calls/key_trial.py); those of other accounts are given back.
         It gets it before others with the same key, so that no more are under way than the account may have.
         """
         if exchange.place is None:
             return
         self._key_judge().look_again(exchange)
+        if lease := exchange.guards.pop(exchange.account, ""):
+            exchange.lease = lease
+            self.release_trial_place(exchange)
+            return
+        self._release_guards(exchange)
         try:
             pending = self.enqueue(exchange, models=(exchange.model,))
             if pending.future.done():
@@ -82,6 +90,12 @@ class CallSlots:
         if exchange.place is not None:
             self.trials.leave(exchange.place)
             exchange.place = None
+        self._release_guards(exchange)
+
+    def _release_guards(self, exchange: Exchange) -> None:
+        for lease in exchange.guards.values():
+            self._calls.leave(lease, ANOTHER_ACCOUNT, UNUSED)
+        exchange.guards = {}
 
     def release_slot(self, exchange: Exchange) -> None:
         """Give the slot back, if one is held, with what became of it."""

@@ -1,0 +1,52 @@
+"""The wait of a call whose key is unproven: for its turn, and until it is known whose key it is (rules X5, M1).
+
+It ends in one of two ways. The account is known, and the call goes to the queue of that account. Or it is not known,
+and the call is sent alone: its own answer will show what the key is worth (`exchange.apart`). Meanwhile it holds a slot
+of each account that the key may be of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from fleetgate.gate.serving.model_calls import NotInTime
+from fleetgate.log.protocol import StoreError
+from fleetgate.proxy.calls.exchange import Exchange
+from fleetgate.proxy.calls.shared_parts import CallParts
+from fleetgate.proxy.calls.slots import left_s
+from fleetgate.proxy.errors import ProxyRefusal
+from fleetgate.proxy.unproven_keys import TooManyTrials, TrialPlace
+
+
+async def wait_for_trial(parts: CallParts, exchange: Exchange) -> None:
+    """Take a place among the calls with unproven keys, and find out whose key it is. ProxyRefusal."""
+    place = TrialPlace(exchange.route.provider, exchange.account)
+    try:
+        async with asyncio.timeout(left_s(exchange)):
+            await parts.slots.trials.enter(place)
+    except (TimeoutError, TooManyTrials):
+        sentence = "too many calls wait until the provider has accepted their keys for the first time"
+        raise ProxyRefusal(429, "unverified_key", sentence, 1) from None
+    exchange.place = place
+    parts.callers.look_again(exchange)
+    if exchange.apart:
+        await parts.callers.identify(exchange)
+    if exchange.apart:
+        await _guard_logins(parts, exchange)
+
+
+async def _guard_logins(parts: CallParts, exchange: Exchange) -> None:
+    """Hold a slot of each account that the token of a login may be a new one of, until its answer says whose it is.
+
+    So the call exceeds no cap, and it is counted as of none of them before. The slots are taken in one order, so no two
+    calls wait for each other. An account that is held back for long admits no calls anyway.
+    """
+    for account, model in parts.callers.possible_logins(exchange):
+        try:
+            pending = parts.slots.enqueue(exchange, models=(model,))
+            lease = await parts.calls.enter(pending, left_s(exchange))
+        except (NotInTime, StoreError):
+            continue
+        finally:
+            exchange.pending = None
+        exchange.guards[account] = lease.id

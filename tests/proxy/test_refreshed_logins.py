@@ -1,0 +1,278 @@
+"""A refreshed token changes nothing (rule M1): caps, limits, backoffs and windows stay, also without a login file.
+
+The provider here counts the calls of each organization in flight, and its tokens are valid once they are known.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import sleep, time
+
+import pytest
+
+from tests.api.served import Answer
+from tests.proxy.proxied import MESSAGES, Proxied
+from tests.proxy.upstream import RawUpstream, read_request
+
+PATH = "/anthropic/v1/messages"
+
+
+class CountingProvider(RawUpstream):
+    """Names the organization of each token; counts calls in flight, and what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda connection: None)
+        self.owners: dict[str, str] = {}
+        self.questions = self.calls = 0
+        self.most: Counter[str] = Counter()
+        self.refused: set[str] = set()  # organizations that have used up their window
+        self.names_owner = True
+        self.takes_s = 0.0
+        self._now: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def serve(self, connection: socket.socket) -> None:
+        while True:
+            head = read_request(connection).partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+            said = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
+            connection.sendall(self.answer(head[0], said.get("authorization", "").removeprefix("Bearer ")))
+
+    def answer(self, line: str, token: str) -> bytes:
+        owner = self.owners.get(token)
+        if owner is None:
+            return b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\n{}"
+        named = f"anthropic-organization-id: {owner}\r\n" if self.names_owner else ""
+        if line.startswith("GET"):
+            self.questions += 1
+            return f"HTTP/1.1 200 OK\r\n{named}Content-Length: 2\r\n\r\n{{}}".encode()
+        with self._lock:
+            self.calls += 1
+            self._now[owner] += 1
+            self.most[owner] = max(self.most[owner], self._now[owner])
+        sleep(self.takes_s)
+        with self._lock:
+            self._now[owner] -= 1
+        reset = int(time()) + 7200
+        if owner in self.refused:
+            body = json.dumps({"type": "error", "error": {"type": "rate_limit_error", "message": "used up"}})
+            unified = f"anthropic-ratelimit-unified-status: rejected\r\nanthropic-ratelimit-unified-reset: {reset}\r\n"
+            head = f"HTTP/1.1 429 Too Many Requests\r\n{named}{unified}Retry-After: 7200\r\n"
+            return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        windows = (
+            f"anthropic-ratelimit-unified-5h-utilization: 0.42\r\nanthropic-ratelimit-unified-5h-reset: {reset}\r\n"
+        )
+        return f"HTTP/1.1 200 OK\r\n{named}{windows}Content-Length: 2\r\n\r\n{{}}".encode()
+
+
+@pytest.fixture
+def provider() -> Iterator[CountingProvider]:
+    with CountingProvider() as provider:
+        yield provider
+
+
+def call(gate: Proxied, token: str, **headers: str) -> Answer:
+    return gate.request("POST", PATH, MESSAGES, token="", Authorization=f"Bearer {token}", **headers)
+
+
+def account(gate: Proxied, token: str) -> str:
+    answer = call(gate, token)
+    assert answer.status == 200, answer
+    return answer.headers["x-fleetgate-model"].partition("/")[0]
+
+
+def crowd(gate: Proxied, tokens: list[str], clients: int = 12) -> None:
+    """Many clients at once, whose tokens are refreshed all the time."""
+    with ThreadPoolExecutor(clients) as threads:
+        answers = list(threads.map(lambda token: call(gate, token), tokens))
+    assert {answer.status for answer in answers} == {200}
+
+
+@pytest.mark.parametrize("organizations", [1, 3])
+def test_m1_no_cap_is_exceeded_while_tokens_are_refreshed(
+    proxied: Callable[..., Proxied], provider: CountingProvider, organizations: int
+) -> None:
+    """From the very first call on, without a file that knows the logins, as with the keychain of macOS."""
+    provider.takes_s = 0.05
+    gate = proxied(provider.url, requests="anthropic = { cap = 2, cooldown = 0 }")
+    provider.owners = {f"login-{n}": f"org-{n % organizations}" for n in range(60)}
+    crowd(gate, [f"login-{n // 2}" for n in range(120)])
+    assert provider.most == {f"org-{n}": 2 for n in range(organizations)}
+    assert provider.questions <= 60
+    pools = [pool["pool"] for pool in gate.get("/v1/status").json["pools"] if pool["kind"] == "requests"]
+    assert len({pool for pool in pools if "@" in pool}) == organizations
+
+
+@pytest.mark.parametrize("organizations", [1, 2])
+def test_m1_where_the_provider_is_not_asked_no_cap_is_exceeded_either(
+    proxied: Callable[..., Proxied], provider: CountingProvider, organizations: int
+) -> None:
+    """A call with a new token holds a slot of each account that it may be of, until its own answer names one."""
+    gate = proxied(provider.url, requests="anthropic = { cap = 2, cooldown = 0 }", fake='identity_path = ""')
+    provider.owners = {f"login-{n}": f"org-{n % organizations}" for n in range(40)}
+    first = [account(gate, f"login-{n}") for n in range(organizations)]
+    provider.takes_s = 0.05
+    crowd(gate, [f"login-{n // 2}" for n in range(80)])
+    assert provider.most == {f"org-{n}": 2 for n in range(organizations)}
+    assert provider.questions == 0
+    assert [account(gate, f"login-{n}") for n in range(38, 38 + organizations)] == first
+
+
+def test_m1_a_new_token_of_another_account_is_counted_and_reported_as_of_its_own(
+    proxied: Callable[..., Proxied], provider: CountingProvider
+) -> None:
+    gate = proxied(provider.url, fake='identity_path = ""\nhold = "1s"')
+    provider.owners = {"login-1": "org-a", "login-2": "org-b", "login-3": "org-b", "login-4": "org-c"}
+    first = account(gate, "login-1")
+    assert first != account(gate, "login-2") == account(gate, "login-3")
+    provider.refused = {"org-c"}
+    assert call(gate, "login-4").status == 429
+    (backoff,) = gate.get("/v1/backoffs").json["backoffs"]
+    assert backoff["key"].partition("/")[0] not in (first, account(gate, "login-2"))
+    assert account(gate, "login-1") == first
+
+
+def test_m1_a_backoff_and_a_window_outlive_the_token_and_the_service(
+    proxied: Callable[..., Proxied], provider: CountingProvider
+) -> None:
+    gate = proxied(provider.url, requests="anthropic = { cap = 4, on_429 = 'adapt' }", fake='hold = "1s"')
+    provider.owners = {"login-1": "org-a", "login-2": "org-a", "login-3": "org-a", "login-of-b": "org-b"}
+    mine = account(gate, "login-1")
+    provider.refused = {"org-a"}
+    assert call(gate, "login-1").status == 429
+    limits = {pool["pool"]: (pool["limit"], pool["cap"]) for pool in gate.get("/v1/status").json["pools"]}
+    asked = provider.calls
+
+    def stays(token: str) -> None:
+        assert call(gate, token).status == 429
+        assert provider.calls == asked, "the provider is not bothered"
+        (backoff,) = gate.get("/v1/backoffs").json["backoffs"]
+        assert backoff["key"].partition("/")[0] == mine
+        assert {each["account"] for each in gate.get("/v1/plans").json["plans"]} == {mine}
+        assert {p["pool"]: (p["limit"], p["cap"]) for p in gate.get("/v1/status").json["pools"]} == limits
+
+    stays("login-2")
+    gate.stop()
+    gate.start()
+    stays("login-3")
+    assert account(gate, "login-of-b") != mine, "another account goes on"
+
+
+def test_m1_what_an_answer_has_shown_outlives_a_kill_at_that_moment(
+    proxied: Callable[..., Proxied], provider: CountingProvider, tmp_path: Path
+) -> None:
+    """The login is in a file, so its account has a name. The file is gone when the token is refreshed."""
+    login = tmp_path / "login.json"
+    more = f'[providers."anthropic@work"]\ncredential_file = "{login}"'
+    gate = proxied(provider.url, more=more)
+    for turn in range(4):
+        organization, token = f"org-{turn}", f"sk-ant-oat01-token-of-{turn}"
+        provider.owners |= {token: organization, f"{token}-refreshed": organization}
+        login.write_text(json.dumps({"claudeAiOauth": {"accessToken": token}}))
+        assert account(gate, token) == "anthropic@work"
+        gate.kill()
+        login.unlink()
+        gate.start()
+        assert account(gate, f"{token}-refreshed") == "anthropic@work"
+
+
+def test_m1_a_name_of_the_config_replaces_that_of_an_identity_for_good(
+    proxied: Callable[..., Proxied], provider: CountingProvider, tmp_path: Path
+) -> None:
+    login = tmp_path / "login.json"
+    gate = proxied(provider.url, more=f'[providers."anthropic@work"]\ncredential_file = "{login}"')
+    provider.owners = {f"sk-ant-oat01-number-{n}": "org-a" for n in range(4)}
+    assert account(gate, "sk-ant-oat01-number-0").startswith("anthropic@key-")
+    login.write_text(json.dumps({"claudeAiOauth": {"accessToken": "sk-ant-oat01-number-1"}}))
+    assert account(gate, "sk-ant-oat01-number-1") == "anthropic@work"
+    login.unlink()
+    assert account(gate, "sk-ant-oat01-number-2") == "anthropic@work"
+    gate.kill()
+    gate.start()
+    assert account(gate, "sk-ant-oat01-number-3") == "anthropic@work"
+
+
+def test_m1_all_processes_of_a_service_agree(
+    proxied: Callable[..., Proxied], provider: CountingProvider, tmp_path: Path
+) -> None:
+    login = tmp_path / "login.json"
+    gate = proxied(provider.url, more=f'[providers."anthropic@work"]\ncredential_file = "{login}"')
+    gate.stop()
+    gate.start("--processes", "2")
+    provider.owners = {f"sk-ant-oat01-number-{n}": f"org-{n % 2}" for n in range(40)}
+    login.write_text(json.dumps({"claudeAiOauth": {"accessToken": "sk-ant-oat01-number-0"}}))
+    assert account(gate, "sk-ant-oat01-number-0") == "anthropic@work"
+    login.unlink()
+    found = {(n % 2, account(gate, f"sk-ant-oat01-number-{n}")) for n in range(1, 40)}
+    assert len(found) == 2
+    assert (0, "anthropic@work") in found
+
+
+def test_m1_a_stranger_is_never_counted_as_anothers_account_by_what_it_says(
+    proxied: Callable[..., Proxied], provider: CountingProvider
+) -> None:
+    gate = proxied(provider.url)
+    provider.owners = {"login-1": "org-a", "of-a-stranger": "org-b"}
+    mine = account(gate, "login-1")
+    claims = {"anthropic_organization_id": "org-a", "ChatGPT_Account_ID": "org-a", "OpenAI_Organization": "org-a"}
+    answer = call(gate, "of-a-stranger", **claims)
+    assert answer.headers["x-fleetgate-model"].partition("/")[0] != mine
+    provider.names_owner = False
+    provider.owners["another"] = "org-b"
+    answer = call(gate, "another", **claims)
+    assert answer.headers["x-fleetgate-model"].partition("/")[0] != mine
+    assert call(gate, "junk", **claims).status == 401
+    assert not gate.get("/v1/backoffs").json["backoffs"]
+
+
+def test_m1_an_echo_of_what_a_client_has_sent_is_no_word_of_the_provider(proxied: Callable[..., Proxied]) -> None:
+    with EchoingProvider() as provider:
+        gate = proxied(provider.url)
+        found = set()
+        for token in ("login-1", "login-2"):
+            answer = call(gate, token, anthropic_organization_id="org-a")
+            assert answer.headers["x-fleetgate-model"]
+            found.add(answer.headers["x-fleetgate-model"])
+        assert len(found) == 2
+
+
+class EchoingProvider(RawUpstream):
+    """Sends back what it got, and accepts every token."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda connection: None)
+
+    def serve(self, connection: socket.socket) -> None:
+        while True:
+            head = read_request(connection).partition(b"\r\n\r\n")[0].lower()
+            echo = next(
+                (line for line in head.split(b"\r\n") if line.startswith(b"anthropic-organization-id")), b"x: y"
+            )
+            connection.sendall(b"HTTP/1.1 200 OK\r\n" + echo + b"\r\nContent-Length: 2\r\n\r\n{}")
+
+
+def test_m1_a_caller_that_is_not_trusted_keeps_its_account_and_gets_none_that_the_config_names(
+    provider: CountingProvider, tmp_path: Path
+) -> None:
+    login = tmp_path / "login.json"
+    login.write_text(json.dumps({"claudeAiOauth": {"accessToken": "sk-ant-oat01-of-the-owner"}}))
+    more = f'[providers."anthropic@work"]\ncredential_file = "{login}"'
+    with Proxied(tmp_path, provider.url, more=more) as gate:
+        provider.owners = {"sk-ant-oat01-of-the-owner": "org-a", "seat-1": "org-a", "seat-2": "org-a", "b": "org-b"}
+        assert account(gate, "sk-ant-oat01-of-the-owner") == "anthropic@work"
+        gate.stop()
+        gate.start("--host", "0.0.0.0", "--new-token")
+        for token in ("seat-1", "seat-2", "b", "junk"):
+            call(gate, token)
+        found = gate.request("GET", "/v1/history?limit=10000&types=granted").json["events"]
+        events = [event for event in found if event["model"]]
+        accounts = [event["model"].partition("/")[0] for event in events]
+        assert accounts[0] == "anthropic@work"
+        assert accounts[1] == accounts[2] != accounts[3]
+        assert len(accounts) == 4, "junk is of no account"
+        assert "anthropic@work" not in accounts[1:]
