@@ -76,3 +76,15 @@ many_jobs() { # running, waiting for a retry, waiting for a slot, held, succeede
     until_true "fleetgate jobs --json --state succeeded | grep -q hello"
     until_true "fleetgate jobs --json --state queued | grep -q flaky"
 } >/dev/null 2>&1
+
+two_accounts() { # two accounts of one provider: an agent runs on the first, the second is backed off
+    config
+    mkdir -p ~/.claude-work
+    echo '{"claudeAiOauth": {"accessToken": "not-a-token"}}' >~/.claude-work/.credentials.json
+    printf '[providers."anthropic@work"]\nenv = { CLAUDE_CONFIG_DIR = "~/.claude-work" }\n' >>~/.config/fleetgate/config.toml
+    fleetgate run -m anthropic/claude-opus-4-6 -- claude -p "write the release notes" 2>>~/.runs &
+    until_true "running 1"
+    fleetgate observe --window 5h --used 63% --resets-in 2h10m 2>/dev/null
+    fleetgate observe --account anthropic@work --window 5h --used 12% --resets-in 4h 2>/dev/null
+    fleetgate backoff set anthropic@work quota 1h >/dev/null
+}

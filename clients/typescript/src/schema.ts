@@ -4,6 +4,23 @@
  */
 
 export interface paths {
+    "/v1/accounts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The accounts of providers: login, slots, windows, budgets, backoffs */
+        get: operations["V1AccountsAccounts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/backoffs": {
         parameters: {
             query?: never;
@@ -836,6 +853,32 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AccountShape
+         * @description An account. `login` is found, missing, unreadable or unknown: whether its credential is where it should be.
+         */
+        AccountShape: {
+            account: string;
+            agents: number;
+            backoffs: components["schemas"]["BackoffShape"][];
+            budgets: components["schemas"]["BudgetShape"][];
+            calls: number;
+            configured: boolean;
+            identity_known: boolean;
+            login: string;
+            name: string;
+            pools: components["schemas"]["PoolShape"][];
+            provider: string;
+            waiting: number;
+            windows: components["schemas"]["PlanShape"][];
+        };
+        /**
+         * AccountsShape
+         * @description The answer of `fleetgate accounts --json` and `GET /v1/accounts`.
+         */
+        AccountsShape: {
+            accounts: components["schemas"]["AccountShape"][];
+        };
         /**
          * AcquireBody
          * @description What `fleetgate acquire` says on its command line, and how this client will be heard of.
@@ -1688,6 +1731,10 @@ export interface components {
          * @description A project that has something at the gate. `oldest` is since when its oldest request waits.
          */
         ProjectShape: {
+            /** @default 0 */
+            agents?: number;
+            /** @default 0 */
+            calls?: number;
             /** @default null */
             oldest?: string | null;
             project: string;
@@ -1697,6 +1744,8 @@ export interface components {
             slots?: number;
             /** @default 0 */
             waiting?: number;
+            /** @default 1 */
+            weight?: number;
         };
         /** ProvidersAnswer */
         ProvidersAnswer: {
@@ -2125,6 +2174,35 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    V1AccountsAccounts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AccountsShape"];
+                };
+            };
+            /** @description An error; `reason` is for programs */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorShape"];
+                };
+            };
+        };
+    };
     V1BackoffsGetBackoffs: {
         parameters: {
             query?: never;

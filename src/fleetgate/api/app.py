@@ -19,6 +19,7 @@ from fleetgate.api.router.openapi import openapi_document
 from fleetgate.api.router.route import JSON, ApiRequest, ApiResponse, ApiRoute, DocumentedAnswer
 from fleetgate.api.router.router import Router
 from fleetgate.api.routes import (
+    accounts,
     backoffs,
     budgets,
     caps,
@@ -88,6 +89,7 @@ def all_routes() -> list[ApiRoute]:
         caps,
         budgets,
         plans,
+        accounts,
         pools,
         backoffs,
         lease_routes,

@@ -20,7 +20,7 @@ from fleetgate.present.text import printable_lines
 # Heading -> names of commands. A command is `command` of the module of its name below fleetgate.cli.commands.
 _NAMES = {
     "Run agents": "run stop acquire release capacity select session report",
-    "See what is happening": "status queue ps top digest history metrics usage explain statusline observe",
+    "See what is happening": "status accounts queue ps top digest history metrics usage explain statusline observe",
     "Manage caps and the queue": "cap budget cooldown pause resume drain backoff bump cancel",
     "Queue jobs for later": "submit jobs show logs wait retry approve clean worker dispatch",
     "Serve the dashboard, API and proxy": "serve open key env node notify mcp hook",

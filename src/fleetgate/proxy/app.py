@@ -21,6 +21,7 @@ from fleetgate.core.prices import Price
 from fleetgate.core.queue.order import MAX_PRIORITY
 from fleetgate.front.request import ClientRequest, Headers
 from fleetgate.gate.prices.lookup import load_from_file, load_in_background, price_of
+from fleetgate.gate.providers.account_login import IDENTITIES
 from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.gate.serving.model_calls import ModelCalls
 from fleetgate.proxy.access_log import AccessLog
@@ -33,7 +34,6 @@ from fleetgate.proxy.calls.stalls import StallWatch
 from fleetgate.proxy.errors import ProxyRefusal, shape_of
 from fleetgate.proxy.headers import ISOLATED, KEYS, read_headers
 from fleetgate.proxy.key_accounts import KeyAccounts
-from fleetgate.proxy.login_identities import TABLE as IDENTITIES
 from fleetgate.proxy.login_identities import LoginIdentities
 from fleetgate.proxy.providers import RESERVED, ProxiedProviders
 from fleetgate.proxy.request_body import BodyMemory, RequestBody

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable
 from fleetgate.gate.providers.credential_owner import claims_of
 from fleetgate.proxy.calls.exchange import Exchange
 
-TABLE = "identity"  # of the side table: the account of each identity, by its hash
 _MOST = 10_000
 _SAID_BY_PROVIDER = (b"anthropic-organization-id", b"openai-organization", b"chatgpt-account-id")
 _CLAIMED = b"chatgpt-account-id"  # by Codex

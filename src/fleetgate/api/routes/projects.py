@@ -17,6 +17,9 @@ class ProjectShape(Struct):
     slots: int = 0
     waiting: int = 0
     oldest: Time | None = None
+    weight: int = 1  # how much more than others it gets of what they share
+    agents: int = 0  # running
+    calls: int = 0  # in flight
 
 
 class ProjectsAnswer(Struct):
@@ -28,14 +31,19 @@ class ProjectsAnswer(Struct):
 async def projects(service: Service) -> ProjectsAnswer:
     state, moments = await service.look()
     found: dict[str, ProjectShape] = {}
+    weights = state.rules.weights
     since: dict[str, int] = {}
 
     def of(name: str) -> ProjectShape:
-        return found.setdefault(name, ProjectShape(name))
+        return found.setdefault(name, ProjectShape(name, weight=weights.get(name, 1)))
 
     for lease in state.leases.values():
         shape = of(lease.ticket.spec.project)
         shape.running += 1
+        if lease.ticket.spec.kind == "agents":
+            shape.agents += 1
+        else:
+            shape.calls += 1
         shape.slots += lease.ticket.spec.slots
     for ticket in state.tickets.values():
         name = ticket.spec.project
