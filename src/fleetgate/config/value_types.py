@@ -272,31 +272,6 @@ def read_key_env(value: object) -> str:
     raise _invalid(value, valid)
 
 
-def read_login_variable(text: str) -> str:
-    """The name of a variable that leads an agent to its login; never one that holds a key."""
-    from fleetgate.signals.secret_patterns import says_secret
-
-    if not (text.isascii() and _is_word(text) and not text[0].isdigit()):
-        raise BadValue('not a variable\'s name, for example "CLAUDE_CONFIG_DIR"')
-    if text.upper().startswith("FLEETGATE_"):
-        raise BadValue("Fleetgate sets its own variables; valid are those of agents, for example CLAUDE_CONFIG_DIR")
-    if says_secret(text):
-        raise BadValue("a variable for a key, which never belongs in this file: name the variable in key_env instead")
-    return text
-
-
-def read_login_value(value: object) -> str:
-    """The value of such a variable, which is shown: never a key."""
-    from fleetgate.signals.secret_patterns import looks_secret
-
-    valid = 'text without control characters, for example "~/.claude-work"'
-    if not isinstance(value, str) or not value or len(value) > 2000 or not value.isprintable():
-        raise _invalid(value, valid)
-    if looks_secret(value):
-        raise BadValue(f"found what may be a key (not shown), which never belongs in this file; valid is {valid}")
-    return value
-
-
 def read_credential_file(value: object) -> str:
     return _file(value, "~/.local/share/opencode/auth.json")
 
@@ -315,12 +290,6 @@ def read_usage_path(value: object) -> str:
     if isinstance(value, str) and value.startswith("/") and _plain(value):
         return value
     raise _invalid(value, 'a path that starts with /, for example "/usage"')
-
-
-def read_identity_path(value: object) -> str:
-    if value == "" or (isinstance(value, str) and value.startswith("/") and _plain(value)):
-        return str(value)
-    raise _invalid(value, 'a path that starts with /, for example "/v1/models", or an empty text')
 
 
 def read_usage_field(value: object) -> str:

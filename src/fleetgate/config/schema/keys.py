@@ -18,101 +18,14 @@ from fleetgate.config.schema.cap_keys import (
 )
 from fleetgate.config.schema.notify_keys import TARGET
 from fleetgate.config.schema.plan_keys import PLAN, PREEMPT, PREEMPT_DOC, PROJECTS, PROJECTS_DOC
+from fleetgate.config.schema.provider_keys import PROVIDER
 from fleetgate.config.schema.serve_keys import SERVE
 from fleetgate.config.schema.shapes import Array, Key, Map, Scalar, Table
-from fleetgate.config.settings import JobSettings, Provider, Settings
+from fleetgate.config.settings import JobSettings, Settings
 from fleetgate.config.units import format_duration, format_size, parse_duration_ms
 
 _DURATION = Scalar("duration", parse_duration_ms)
 _SOME_SIZE = Scalar("size", v.read_some_size)
-
-PROVIDER = Table(
-    "a provider",
-    (
-        Key(
-            "base_url",
-            Scalar("URL", v.read_base_url),
-            "Where the provider's API is. Needed for `usage_path`.",
-            '"https://api.umans.ai/v1"',
-        ),
-        Key(
-            "key_env",
-            Scalar("name of an environment variable", v.read_key_env),
-            "The variable that holds the API key. The key itself never belongs in this file.",
-            '"UMANS_API_KEY"',
-            tried=("api_key", "apikey", "key", "token", "secret"),
-        ),
-        Key(
-            "credential_file",
-            Scalar("path", v.read_credential_file),
-            "The file that holds the credential, absolute or below `~/`; instead of `key_env`.",
-            '"~/.local/share/opencode/auth.json"',
-        ),
-        Key(
-            "api",
-            Scalar('"openai", "anthropic" or "gemini"', v.read_api),
-            "The API that the provider speaks.",
-            '"openai"',
-            'the provider\'s name where it is one of them, `"gemini"` for `google`, else `"openai"`',
-        ),
-        Key(
-            "usage_path",
-            Scalar("path of a URL", v.read_usage_path),
-            "Where the provider reports its usage: `GET base_url + usage_path`. Goes with `usage_field`.",
-            '"/usage"',
-        ),
-        Key(
-            "usage_field",
-            Scalar("names joined by dots", v.read_usage_field),
-            "Where in the answer the number of calls in flight is. Goes with `usage_path`.",
-            '"usage.concurrent_sessions"',
-        ),
-        Key(
-            "hold",
-            _DURATION,
-            "How long the proxy lets a request wait in the queue, or for a rate limit to end, before it answers 429.",
-            '"10m"',
-            format_duration(Provider().hold_ms),
-        ),
-        Key(
-            "stall",
-            Scalar("duration", v.read_some_duration_ms),
-            "How long the proxy waits for the provider's next byte, or for a client to take one, before it gives up.",
-            '"15m"',
-            format_duration(Provider().stall_ms),
-        ),
-        Key(
-            "comment_after",
-            _DURATION,
-            "After how long in the queue a stream through the proxy begins with comments, so that its client waits on.",
-            '"30s"',
-            "never",
-        ),
-        Key(
-            "rates",
-            Scalar('"follow" or "ignore"', v.read_rates),
-            "Whether the rates that the provider reports in its responses make rates here.",
-            '"ignore"',
-            f'`"{Provider().rates}"`',
-        ),
-        Key(
-            "identity_path",
-            Scalar("path of a URL", v.read_identity_path),
-            "Where the proxy asks whose login a new token is, before it counts the first call: the answer to "
-            "`GET base_url + identity_path` names the organization in a header. An empty text turns it off.",
-            '"/v1/models"',
-            '`"/v1/models"` for `anthropic`, else none',
-        ),
-        Key(
-            "env",
-            Map("table of variables", "NAME", v.read_login_variable, Scalar("text", v.read_login_value)),
-            "Variables for agents that hold a slot of this account, so that they use its login. A leading `~/` is the "
-            "home folder, `{account}` the account; a value with `{account}` holds for all accounts of the provider.",
-            '{ CLAUDE_CONFIG_DIR = "~/.claude-work" }',
-            "none",
-        ),
-    ),
-)
 
 SCHEMA = Table(
     "the file",
