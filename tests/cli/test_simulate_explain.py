@@ -85,6 +85,17 @@ def test_simulate_plays_random_scenarios_and_compares_them_with_the_oracle(cli: 
     assert told["classes"][0]["name"] == "all"
 
 
+def test_simulate_draws_policies_against_each_other(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "policies.svg"
+    ask = ("simulate", "--random", "2", "--seed", "15", "--class", "small", "--policy", "adapt,step", "--jobs", "1")
+    assert f"drawn to {path}" in cli(*ask, "--plot", str(path)).err
+    picture = path.read_text()
+    assert "all scenarios (2)" in picture
+    assert "prefers-color-scheme:dark" in picture
+    for policy in ("adapt", "step"):
+        assert f"<title>{policy}: " in picture
+
+
 def test_simulate_lists_what_there_is(cli: Cli) -> None:
     assert "limit 8, 4 from minute 40 to 80" in cli.ok("simulate", "--list")
     assert {"A1", "I1"} <= set(cli.json("simulate", "--list")["scenarios"])
@@ -98,6 +109,8 @@ def test_simulate_lists_what_there_is(cli: Cli) -> None:
         (("A1", "--policy", "magic"), "no policy 'magic'"),
         (("A1", "--seeds", "0"), "--seeds"),
         (("A1", "--plot", "/nowhere/x.svg", "--policy", "adapt"), "cannot write /nowhere/x.svg"),
+        (("--random", "1", "--plot", "/nowhere/x.svg"), "cannot write /nowhere/x.svg"),
+        (("A1", "--random", "1"), "--random goes with no SCENARIO"),
     ],
 )
 def test_q1_nonsense_is_answered_with_what_is_valid(cli: Cli, argv: tuple[str, ...], says: str) -> None:
@@ -114,6 +127,26 @@ def test_explain_tells_what_is_believed(cli: Cli) -> None:
     assert (told["on_429"], told["proven"], told["trying"], told["next_probe_at"]) == ("adapt", 0, ident, None)
     cli.ok("release", ident, "--outcome", "rate_limited")
     assert "not about how many at once" in cli.ok("explain", "umans")
+
+
+def test_explain_says_in_one_sentence_what_is_believed_and_lists_what_would_change_it(cli: Cli) -> None:
+    cli.gate.one(cmd.SetRule(Rule("requests", "umans", cap=4, cooldown_ms=0)))
+    assert "Believes 4 of 4; nothing accepted or refused yet.\n" in cli.ok("explain", "umans")
+    first = cli.occupy("umans/coder", kind="requests")
+    cli.gate.one(cmd.Active(first))
+    assert "Believes 4 of 4; 1 accepted 0 s ago.\n" in cli.ok("explain", "umans")
+    second = cli.stand("umans/coder", kind="requests")
+    while second not in cli.state.leases:
+        cli.gate.one(cmd.Tick())
+    cli.ok("release", second, "--outcome", "rate_limited")
+    text = cli.ok("explain", "umans")
+    assert re.search(r"^Believes 1 of 4; 1 accepted [0-9]+ s ago, 2 refused [0-9]+ s ago; tries 2 ", text, re.MULTILINE)
+    assert "What would change the limit:\n  Up: a call with 2 in flight is accepted.\n  Down: " in text
+    assert len(text.splitlines()) < 20
+    told = cli.json("explain", "umans")
+    assert (told["believed_low"], told["believed_high"], told["next_level"]) == (1, 1, 2)
+    assert told["refused_at"] is not None
+    assert told["changes"][-1].startswith("Back to 4")
 
 
 def test_p4_status_says_that_a_learned_limit_recovers_by_itself(cli: Cli) -> None:
@@ -133,3 +166,66 @@ def test_p4_status_says_that_a_learned_limit_recovers_by_itself(cli: Cli) -> Non
 def test_explain_says_which_pools_there_are(cli: Cli) -> None:
     cli.gate.one(cmd.SetRule(Rule("requests", "umans", cap=4)))
     assert "umans" in cli.refused("explain", "nobody", "--kind", "requests")
+
+
+# The history.
+
+
+def occupied(cli: Cli) -> None:
+    """Two calls at once in a pool of one, which the second one waits for."""
+    cli.gate.one(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0, on_429="step")))
+    first = cli.occupy("umans/coder", kind="requests")
+    second = cli.stand("umans/coder", kind="requests")
+    cli.ok("release", first)
+    cli.ok("release", second)
+
+
+def test_simulate_replays_the_history_under_another_cap(cli: Cli) -> None:
+    occupied(cli)
+    text = cli.ok("simulate", "--from-history", "--since", "1h", "--cap", "umans=2")
+    assert text.startswith("What if the cap of umans (requests) had been 2 (")
+    assert re.search(r"^umans \(requests\) +measured +replayed as it was +what if$", text, re.MULTILINE)
+    assert re.search(r"^not started at once +1 +1 +0$", text, re.MULTILINE)
+    assert "more than was ever accepted. Whether the provider would have taken them is not known." in text
+    assert len(text.splitlines()) < 24, "one screen"
+    told = cli.json("simulate", "--from-history", "--cap", "umans=2")
+    (pool,) = told["pools"]
+    assert (pool["pool"], pool["measured"]["waited"], pool["what_if"]["waited"]) == ("umans", 1, 0)
+    assert told["changes"] == [{"kind": "requests", "selector": "umans", "cap": 2, "on_429": None}]
+    assert told["notes"]
+
+
+def test_simulate_replays_the_history_as_it_was(cli: Cli) -> None:
+    occupied(cli)
+    text = cli.ok("simulate", "--from-history", "--pool", "umans")
+    assert text.startswith("Replayed with nothing changed (")
+    assert "what if" not in text
+    told = cli.json("simulate", "--from-history", "--policy", "pause")
+    assert told["changes"] == [{"kind": "requests", "selector": "umans", "cap": None, "on_429": "pause"}]
+    assert "Nothing asked for a slot" in cli.ok("simulate", "--from-history", "--cap", "groq=2", "--kind", "requests")
+
+
+def test_simulate_changes_nothing_in_the_gate(cli: Cli) -> None:
+    occupied(cli)
+    before = cli.state.seq
+    cli.ok("simulate", "--from-history", "--cap", "umans=9")
+    assert cli.state.seq == before
+    assert cli.state.rules.caps["requests", "umans"].cap == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--cap", "6"), "it is POOL=N"),
+        (("--cap", "umans=x"), "--cap 'umans=x'"),
+        (("--policy", "oracle"), "one of adapt, step, pause, fixed"),
+        (("--policy", "step"), "nothing here caps a model"),
+        (("--pool", "nosuch"), "nosuch"),
+        (("--since", "soon"), "--since"),
+        (("A1",), "your log is the scenario"),
+    ],
+)
+def test_q1_nonsense_about_the_history_is_answered_with_what_is_valid(
+    cli: Cli, argv: tuple[str, ...], says: str
+) -> None:
+    assert says in cli.refused("simulate", "--from-history", *argv)

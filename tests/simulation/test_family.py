@@ -8,7 +8,8 @@ import pytest
 
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.simulate.family.generator import MOVES, SLOW_MIN, TAGS, family, random_scenario
-from fleetgate.simulate.family.report import by_class, scores, table
+from fleetgate.simulate.family.pareto import front, svg
+from fleetgate.simulate.family.report import ClassScore, by_class, scores, table
 from fleetgate.simulate.provider import SimulatedProvider, changes_of
 from fleetgate.simulate.rivals import RIVALS, rival
 from fleetgate.simulate.runs import SimulationRun, one
@@ -129,3 +130,21 @@ def test_the_report_compares_with_the_oracle_class_by_class() -> None:
     head, rows = table(by_class(found))
     assert head == ["", "scenarios", "adapt"]
     assert [row[:2] for row in rows] == [["all", "1"], ["constant", "1"]]
+
+
+def test_the_front_has_the_policies_that_no_other_one_beats_in_both() -> None:
+    points = {"none": (99.0, 5_000.0), "good": (95.0, 1.0), "worse": (90.0, 2.0), "safe": (60.0, 0.0), "idle": (50, 0)}
+    found = [ClassScore("all", name, 2, part, part, refusals) for name, (part, refusals) in points.items()]
+    assert [each.policy for each in front(found)] == ["safe", "good", "none"]
+    picture = svg(found)
+    assert picture.count("<circle") == 5
+    assert picture.count('class="best"') == 3
+    assert "less than 10 minutes" not in picture, "no panel for a class without scenarios"
+
+
+def test_labels_of_policies_that_do_equally_well_do_not_cover_each_other() -> None:
+    found = [ClassScore("all", f"policy-{number}", 1, 90.0, 90.0, 1.0) for number in range(6)]
+    heights = sorted(
+        float(part.split('y="')[1].split('"')[0]) for part in svg(found).split("<text") if ">policy-" in part
+    )
+    assert all(later - earlier >= 12 for earlier, later in pairwise(heights))

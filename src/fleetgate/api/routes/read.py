@@ -53,7 +53,7 @@ from fleetgate.present.json.state import (
     lease_json,
     ticket_json,
 )
-from fleetgate.present.limit_explanation import ExplanationShape, explained
+from fleetgate.present.limit_explanation import ExplanationShape, explanation_of, explanation_shape
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.model_choice import first_usable, unusable
 from fleetgate.present.name_lookup import check_selector, find_id, kind_for
@@ -245,7 +245,8 @@ def cooldown_of(state: State, selector: str, kind: str, was_ms: int | None = Non
 @get("/v1/explain", summary="What is believed of a provider's limit, and why")
 async def get_explanation(service: Service, pool: PoolName, kind: Kind | None = None) -> ExplanationShape:
     state, moments = await service.look()
-    return explained(state, pool, kind, service.gate.host, moments)
+    said = explanation_of(state, pool, kind, service.gate.host, moments.now)
+    return explanation_shape(said, moments)
 
 
 @get("/v1/backoffs", summary="Models and accounts that are not used for a while")

@@ -7,7 +7,7 @@ import click
 from fleetgate.cli.click_helpers import gate_to_read, json_option, kind_option, show_result
 from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
-from fleetgate.present.limit_explanation import explained
+from fleetgate.present.limit_explanation import explanation_of, explanation_shape, summary
 from fleetgate.present.log_time import LogTimes
 
 
@@ -20,13 +20,18 @@ def command(pool: str, kind: str | None, as_json: bool) -> None:
 
     POOL is a pool that `fleetgate status` lists, e.g. umans or umans@work, or `host` for this machine.
 
+    The first sentence is the belief; the last lines say what would change it.
+
     \b
     fleetgate explain umans
 
     Exit codes: 0; 64 when there is no such pool.
     """
     gate = gate_to_read()
-    said = explained(gate.read(), pool, kind, gate.host, LogTimes(gate))
+    state, moments = gate.read(), LogTimes(gate)
+    said = explanation_of(state, pool, kind, gate.host, moments.now)
     limit = "no limit" if said.limit is None else f"limit {said.limit}"
-    text = f"{said.pool} ({said.kind}): {said.in_flight} in flight, {said.cooling} cooling, {limit}, cap {said.cap}"
-    show_result(as_json, said, text, *said.sentences)
+    head = f"{said.pool} ({said.kind}): {said.in_flight} in flight, {said.cooling} cooling, {limit}, cap {said.cap}"
+    believed = summary(said, moments)
+    lines = [head, *([] if believed is None else [believed]), *said.sentences, "What would change the limit:"]
+    show_result(as_json, explanation_shape(said, moments), *lines, *(f"  {change}" for change in said.changes))

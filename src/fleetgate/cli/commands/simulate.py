@@ -11,12 +11,16 @@ import click
 from msgspec import Struct
 
 from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import json_option, tell
+from fleetgate.cli.click_helpers import json_option, kind_option, tell
 from fleetgate.cli.read_only_gate import say_json
+from fleetgate.cli.simulation.from_history import WhatIf, play_history
+from fleetgate.config.errors import BadValue
+from fleetgate.config.value_types import read_cap_text
 from fleetgate.core.compiled import COMPILED
 from fleetgate.core.errors import BadRequest
+from fleetgate.core.model_names import shown
 from fleetgate.simulate import plot as plots
-from fleetgate.simulate.family import report
+from fleetgate.simulate.family import pareto, report
 from fleetgate.simulate.family.generator import TAGS, family
 from fleetgate.simulate.policies import DEFAULT, plan, plans
 from fleetgate.simulate.result import mean
@@ -37,9 +41,17 @@ from fleetgate.simulate.table import aligned, compared, waits
 )
 @click.option("--seed", metavar="S", type=int, default=1, show_default=True, help="The first random scenario.")
 @click.option("--class", "tag", metavar="CLASS", default="", help="Only random scenarios of this class (`--list`).")
-@click.option("--cap", metavar="N", type=click.IntRange(1, 1_000_000), help="Replace the scenario's cap.")
+@click.option("--cap", "caps", metavar="N", multiple=True, help="Replace the scenario's cap; of the history: POOL=N.")
+@click.option("--from-history", is_flag=True, help="Replay your own log under another cap or policy instead.")
+@click.option("--since", metavar="TIME", default="7d", show_default=True, help="Of the history: since when.")
+@click.option("--pool", metavar="POOL", help="Of the history: show only this pool.")
+@kind_option
 @click.option("--jobs", metavar="N", type=click.IntRange(1, 256), help="Parallel runs (default: number of processors).")
-@click.option("--plot", metavar="FILE", help="Draw utilisation, limit and 429s over time as SVG.")
+@click.option(
+    "--plot",
+    metavar="FILE",
+    help="Draw utilisation, limit and 429s over time, or with --random against each other, as SVG.",
+)
 @click.option("--list", "listed", is_flag=True, help="List scenarios and policies.")
 @json_option
 def command(
@@ -50,7 +62,11 @@ def command(
     random: int | None,
     seed: int,
     tag: str,
-    cap: int | None,
+    caps: tuple[str, ...],
+    from_history: bool,
+    since: str,
+    pool: str | None,
+    kind: str | None,
     jobs: int | None,
     plot: str | None,
     listed: bool,
@@ -66,19 +82,28 @@ def command(
     fleetgate simulate A2 C1 E1 --policy step,adapt,oracle --seeds 5
     fleetgate simulate my-fleet.toml --cap 12 --plot fleet.svg
     fleetgate simulate --random 50 --seed 1 --policy adapt,aimd
+    fleetgate simulate --from-history --since 7d --cap umans=6
+
+    With --from-history the requests of your own log arrive again, and the engine decides about them under the caps or
+    the policy that you name. It shows what would have been different, and what is not known.
 
     Exit codes: 0; 64 when something is invalid.
     """
     if listed:
         return _list(as_json)
+    if from_history:
+        if scenarios or random is not None or plot is not None:
+            raise BadRequest("--from-history goes with no SCENARIO, --random or --plot: your log is the scenario")
+        return play_history(WhatIf(since, caps, policies, pool, kind), as_json)
+    cap = _cap(caps)
     wanted = [name for given in policies or (",".join(DEFAULT),) for name in given.split(",") if name]
     for name in wanted:
         plan(name)
     workers = jobs or os.cpu_count() or 1
     if random is not None:
-        if scenarios or plot is not None:
-            raise BadRequest("--random goes with neither a SCENARIO nor --plot: it draws its own scenarios")
-        return _play_random(family(seed, random, tag), seed, wanted, workers, as_json)
+        if scenarios:
+            raise BadRequest("--random goes with no SCENARIO: it draws its own scenarios")
+        return _play_random(family(seed, random, tag), seed, wanted, workers, as_json, plot)
     if not scenarios:
         raise BadRequest(
             f"which scenario? There are {', '.join(names())} (`fleetgate simulate --list`), or a .toml file"
@@ -111,8 +136,12 @@ def command(
     return exit_codes.OK
 
 
-def _play_random(chosen: list[Scenario], seed: int, wanted: list[str], jobs: int, as_json: bool) -> int:
+def _play_random(
+    chosen: list[Scenario], seed: int, wanted: list[str], jobs: int, as_json: bool, plot: str | None
+) -> int:
     """Play random scenarios, each with its own seed, and compare with the oracle, class by class."""
+    if plot is not None:
+        _write(plot, "")  # fail before the work, not after it
     policies = list(dict.fromkeys([*wanted, report.ORACLE]))
     runs = [
         SimulationRun(scenario, policy, int(scenario.id.removeprefix("random-")))
@@ -123,6 +152,9 @@ def _play_random(chosen: list[Scenario], seed: int, wanted: list[str], jobs: int
     results = list(every(runs, jobs, None if as_json else _progress()))
     found = report.scores(chosen, results)
     classes = report.by_class(found)
+    if plot is not None:
+        _write(plot, pareto.svg(classes))
+        print(f"fleetgate: drawn to {plot}", file=sys.stderr)
     if as_json:
         say_json({"scenarios": [_fields(each) for each in found], "classes": [_fields(each) for each in classes]})
         return exit_codes.OK
@@ -148,6 +180,16 @@ def _print_speed(requests: int, took_s: float) -> None:
 def _table(text: str) -> None:
     for line in text.splitlines():
         tell(line)
+
+
+def _cap(given: tuple[str, ...]) -> int | None:
+    """The cap of all scenarios."""
+    if not given:
+        return None
+    try:
+        return read_cap_text(given[-1])
+    except BadValue as error:
+        raise BadRequest(f"--cap {shown(given[-1])}: {error}") from error
 
 
 def _capped(scenario: Scenario, cap: int | None) -> Scenario:

@@ -1,13 +1,15 @@
-"""Explanation of a pool's limit: what was learned about the provider and why, as data and sentences. Reads only."""
+"""Explanation of a pool's limit: what was learned about the provider and why, as data and sentences. Reads only.
+
+What is learned comes from `read_belief` (core/views/limit_belief.py) and from nowhere else.
+"""
 
 from __future__ import annotations
 
 from msgspec import Struct, field
 
-from fleetgate.core.limits import AdaptiveLimit
-from fleetgate.core.limits.adaptive_tuning import GRACE_MS, MOST_LAG_MS
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
+from fleetgate.core.views.limit_belief import LimitBelief, read_belief
 
 MINUTE_MS = 60_000
 
@@ -25,13 +27,18 @@ class Explanation(Struct):
     proven: int | None = None
     proven_at: int | None = None
     refused_level: int | None = None
+    refused_at: int | None = None
+    believed_low: int | None = None  # the provider's limit is believed to be between these two
+    believed_high: int | None = None  # None: no refusal says so
     last_refusal_at: int | None = None
     last_refusal_why: str | None = None
     lag_ms: int | None = None
     lag_source: str | None = None  # assumed, learned, set
     next_probe_at: int | None = None
+    next_level: int | None = None  # what it tries
     trying: str | None = None
     sentences: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)  # what would change the limit
 
 
 def explain(pool: Pool, now: int) -> Explanation:
@@ -46,14 +53,21 @@ def explain(pool: Pool, now: int) -> Explanation:
         in_flight=pool.used,
         cooling=pool.cooldown.slots,
     )
-    if pool.limiter.adaptive is None:
-        said.sentences = [_not_learned(pool)]
+    adaptive = pool.limiter.adaptive
+    if adaptive is None:
+        said.sentences, said.changes = [_not_learned(pool)], _changes_by_hand(pool)
     else:
-        _learned(said, pool.limiter.adaptive, pool, now)
+        _learned(said, read_belief(adaptive, pool.used, now), now)
+        if pool.gated:
+            count = "unknown" if pool.usage_gate.count is None else str(pool.usage_gate.count)
+            said.sentences.append(f"Waiting calls start by the provider's own count, not by ours; it is {count} now.")
     if now < pool.paused_until:
         why = " after a rate limit" if pool.pause_cause == "rate_limited" else " by a person"
         said.sentences.insert(0, f"It is paused{why}: nothing new starts.")
     return said
+
+
+# A limit that is not learned.
 
 
 def _not_learned(pool: Pool) -> str:
@@ -68,56 +82,56 @@ def _not_learned(pool: Pool) -> str:
     return f"Nothing is learned here (on_429 = {pool.cap.on_429}): {limit}; {what}."
 
 
-def _learned(said: Explanation, adapt: AdaptiveLimit, pool: Pool, now: int) -> None:
-    belief = adapt.belief
-    proven = adapt.proven(pool.used, now)
-    said.proven, said.proven_at = proven, belief.proven_at or None
-    said.refused_level = belief.failed or None
-    said.last_refusal_at, said.last_refusal_why = belief.last_at or None, belief.last_why or None
-    said.lag_ms = adapt.lag_ms
-    said.lag_source = "set" if adapt.fixed_lag_ms is not None else "learned" if adapt.lag_is_learned else "assumed"
-    said.trying = belief.unproven or None
-    said.next_probe_at = (belief.next_probe or now) if adapt.limit < adapt.ceiling else None
+def _changes_by_hand(pool: Pool) -> list[str]:
+    found = ["Another cap: `fleetgate cap set`."]
+    if pool.cap.selector.scope == "model" and pool.cap.on_429 == "step":
+        found.insert(0, "One less: each rate limit. It never rises again until a person sets the cap.")
+    return found
+
+
+# A limit that is learned.
+
+
+def _learned(said: Explanation, belief: LimitBelief, now: int) -> None:
+    said.proven, said.proven_at = belief.proven, belief.proven_at
+    said.refused_level, said.refused_at = belief.refused, belief.refused_at
+    said.believed_low, said.believed_high = belief.low, belief.high
+    said.last_refusal_at, said.last_refusal_why = belief.last_at, belief.last_why
+    said.lag_ms, said.lag_source = belief.lag_ms, belief.lag_source
+    said.trying = belief.trying
+    said.next_probe_at = belief.next_try_at
+    said.next_level = None if belief.next_try_at is None else belief.limit + 1
     said.sentences = [
-        _of_limit(adapt),
-        _of_proof(adapt, proven),
-        _of_refusal(adapt, now),
-        _of_lag(adapt),
-        _of_probe(adapt, said.next_probe_at, now),
+        _of_limit(belief),
+        _of_proof(belief),
+        _of_refusal(belief, now),
+        _of_lag(belief),
+        _of_probe(belief, now),
     ]
-    if pool.gated:
-        count = "unknown" if pool.usage_gate.count is None else str(pool.usage_gate.count)
-        said.sentences.append(f"Waiting calls start by the provider's own count, not by ours; it is {count} now.")
+    said.changes = _changes(belief)
 
 
-def _of_limit(adapt: AdaptiveLimit) -> str:
-    if adapt.limit == adapt.cap:
-        return f"The limit is {adapt.limit}, the cap: there is no sign that the provider allows less."
-    if adapt.limit > adapt.cap:
-        return (
-            f"The limit is {adapt.limit}, above the cap of {adapt.cap}: `explore` is on and the provider accepted them."
-        )
-    return f"The limit is {adapt.limit}, below the cap of {adapt.cap}, after rate limits. It recovers automatically."
+def _of_limit(belief: LimitBelief) -> str:
+    if belief.limit == belief.cap:
+        return f"The limit is {belief.limit}, the cap: there is no sign that the provider allows less."
+    if belief.limit > belief.cap:
+        why = "`explore` is on and the provider accepted them"
+        return f"The limit is {belief.limit}, above the cap of {belief.cap}: {why}."
+    return f"The limit is {belief.limit}, below the cap of {belief.cap}, after rate limits. It recovers automatically."
 
 
-def _of_proof(adapt: AdaptiveLimit, proven: int) -> str:
-    belief = adapt.belief
-    if belief.unproven:
-        level = belief.calls[belief.unproven].level
-        how = f"the answer begins, or after {GRACE_MS // 1000} s without a refusal"
-        return f"{_proven(proven)} {belief.unproven} is trying {level}: it counts as accepted when {how}."
-    if proven >= adapt.limit:
-        return f"{_proven(proven)} That is the whole limit: calls within it start at once."
-    return f"{_proven(proven)} Above that, up to {adapt.limit}, one call at a time tries one more."
+def _of_proof(belief: LimitBelief) -> str:
+    proven = f"{belief.proven} at once are proven." if belief.proven else "Nothing is proven yet."
+    if belief.trying is not None:
+        how = "the answer begins, or after 2 s without a refusal"
+        return f"{proven} {belief.trying} is trying {belief.trying_level}: it counts as accepted when {how}."
+    if belief.proven >= belief.limit:
+        return f"{proven} That is the whole limit: calls within it start at once."
+    return f"{proven} Above that, up to {belief.limit}, one call at a time tries one more."
 
 
-def _proven(proven: int) -> str:
-    return f"{proven} at once are proven." if proven else "Nothing is proven yet."
-
-
-def _of_refusal(adapt: AdaptiveLimit, now: int) -> str:
-    belief = adapt.belief
-    if not belief.last_why:
+def _of_refusal(belief: LimitBelief, now: int) -> str:
+    if belief.last_why is None or belief.last_at is None:
         return "The provider has refused nothing since the cap was set."
     meaning = {
         "exact": f"{belief.last_level} were one more than it allows",
@@ -126,30 +140,45 @@ def _of_refusal(adapt: AdaptiveLimit, now: int) -> str:
         "lag": "it still counted calls that were over, so slots now cool down longer",
         "neighbour": "others on the account had taken the slot, so the limit stays",
         "alone": "nothing else was in flight, so it was not about how many at once",
-    }[belief.last_why]
-    return f"The last refusal, {_ago(now - belief.last_at)} ago, was taken to mean: {meaning}."
+    }.get(belief.last_why, f"{belief.last_level} at once were too many")
+    return f"The last refusal, {span(now - belief.last_at)} ago, was taken to mean: {meaning}."
 
 
-def _of_lag(adapt: AdaptiveLimit) -> str:
-    seconds = f"{adapt.lag_ms / 1000:g} s"
-    if adapt.fixed_lag_ms is not None:
+def _of_lag(belief: LimitBelief) -> str:
+    seconds = f"{belief.lag_ms / 1000:g} s"
+    if belief.lag_source == "set":
         return f"A released slot cools down for {seconds}, as configured."
-    if adapt.lag_is_learned:
+    if belief.lag_source == "learned":
         return f"The provider counts a finished call for up to {seconds}, as far as we have learned."
-    most = f"{MOST_LAG_MS // 1000} s"
-    return f"A finished call is taken to count for {seconds}, until a refusal teaches more (at most {most})."
+    return f"A finished call is taken to count for {seconds}, until a refusal teaches more."
 
 
-def _of_probe(adapt: AdaptiveLimit, probe_at: int | None, now: int) -> str:
-    if probe_at is None:
+def _of_probe(belief: LimitBelief, now: int) -> str:
+    if belief.next_try_at is None:
         return "There is nothing to probe for: the limit is as high as the cap lets it be."
-    if adapt.belief.probing:
-        return f"A probe of {adapt.limit + 1} is under way."
-    when = f"in {_ago(probe_at - now)}" if probe_at > now else "as soon as a call waits at a quiet moment"
-    return f"The next probe, one call at {adapt.limit + 1}, is tried {when}."
+    if belief.probing:
+        return f"A probe of {belief.limit + 1} is under way."
+    later = belief.next_try_at > now
+    when = f"in {span(belief.next_try_at - now)}" if later else "as soon as a call waits at a quiet moment"
+    return f"The next probe, one call at {belief.limit + 1}, is tried {when}."
 
 
-def _ago(span_ms: int) -> str:
+def _changes(belief: LimitBelief) -> list[str]:
+    """What would move the limit, upwards first."""
+    up = (
+        "Up: only a higher cap (`fleetgate cap set`), or `explore`."
+        if belief.next_try_at is None
+        else f"Up: a call with {belief.limit + 1} in flight is accepted."
+    )
+    most = belief.proven or belief.limit
+    found = [up, f"Down: the provider refuses a call with {most} or fewer in flight."]
+    if belief.limit < belief.cap:
+        found.append(f"Back to {belief.cap}: a person sets the cap again, which forgets the refusals.")
+    return found
+
+
+def span(span_ms: int) -> str:
+    """A length of time in words, rounded down."""
     if span_ms < 2 * MINUTE_MS:
         return f"{max(span_ms, 0) // 1000} s"
     if span_ms < 120 * MINUTE_MS:

@@ -1,0 +1,1 @@
+"""`fleetgate simulate --from-history`."""
