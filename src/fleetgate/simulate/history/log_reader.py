@@ -17,7 +17,7 @@ from fleetgate.core.entities import Lease, Ticket
 from fleetgate.core.state.state import State
 from fleetgate.simulate.history.figures import Measure
 from fleetgate.simulate.history.pruned_log import known, start_of_pruned_log
-from fleetgate.simulate.history.trace import Hold, Leave, Step, Trace, granted, over
+from fleetgate.simulate.history.trace import LeaseTrace, Leave, TraceStep, Trace, granted, over
 
 ME: Final = "replay"
 Row = tuple[int, int, ev.Event]  # sequence number, log time, event
@@ -52,7 +52,7 @@ class LogReader:
         self._progress: dict[str, tuple[str, int]] = {}  # of a run or worker: the last thing that it waited for
         self._overs: dict[str, int] = {}  # how often each request was over
         self._pause: tuple[int, int | None] = 0, None  # when a refusal last paused a pool, and the provider's hint
-        self._open: dict[str, Hold] = {}
+        self._open: dict[str, LeaseTrace] = {}
         self._granted_at: dict[str, int] = {ident: lease.granted_at for ident, lease in self.state.leases.items()}
         for lease in self.state.leases.values():
             self._began(lease, 0)
@@ -84,14 +84,14 @@ class LogReader:
         kind = type(event)
         trace = self.trace
         if kind in _SETTINGS:
-            trace.steps.append(Step(at, seq, event=event))
+            trace.steps.append(TraceStep(at, seq, event=event))
             if trace.begins_late and kind in (ev.RuleSet, ev.CapRemoved, ev.CapReset, ev.FileLoaded):
                 trace.caps_guessed = True
         elif kind is ev.Queued:
             self._arrives(event.ticket, seq, at)
         elif kind is ev.Granted and event.ticket is not None:
             if event.adopted:
-                trace.steps.append(Step(at, seq, event=event))
+                trace.steps.append(TraceStep(at, seq, event=event))
             else:
                 self._arrives(event.ticket, seq, at)
         elif kind is ev.Deferred:
@@ -100,19 +100,19 @@ class LogReader:
             self._paused(event, seq, at, rows, place)
         elif kind is ev.Refused and not self._ends_in(rows, place, event.id):
             report = cmd.Report(event.id, event.kind, "" if event.id else event.pool, self._hint(at))
-            trace.steps.append(Step(at, seq, report))
+            trace.steps.append(TraceStep(at, seq, report))
         elif kind is ev.BackedOff and (event.manual or not event.id):
-            trace.steps.append(Step(at, seq, event=event))
+            trace.steps.append(TraceStep(at, seq, event=event))
         elif kind is ev.BackoffEnded and event.why in _BY_HAND:
-            trace.steps.append(Step(at, seq, cmd.EndBackoff(event.key)))
+            trace.steps.append(TraceStep(at, seq, cmd.EndBackoff(event.key)))
         elif kind is ev.UsageAsked:
-            trace.steps.append(Step(at, seq, cmd.AskUsage(event.kind, event.pool, event.by)))
+            trace.steps.append(TraceStep(at, seq, cmd.AskUsage(event.kind, event.pool, event.by)))
         elif kind is ev.UsageAnswered:
             self._answered(event, seq, at)
         elif kind is ev.Bumped:
             old = self.state.tickets[event.id]
             moved = None if event.priority == old.priority else event.priority
-            trace.steps.append(Step(at, seq, cmd.Bump(event.id, moved)))
+            trace.steps.append(TraceStep(at, seq, cmd.Bump(event.id, moved)))
         elif kind is ev.Released:
             lease = self.state.leases[event.id]
             self._ends(lease, _release(event, rows, place, self._hint(at)), seq, at)
@@ -144,19 +144,19 @@ class LogReader:
             self._is_over(ticket, at)
         elif kind is ev.Offered:
             offer = cmd.Offer(event.id, event.holder, event.host, "", event.asks)
-            self._follows(event.holder, Step(at, seq, offer))
+            self._follows(event.holder, TraceStep(at, seq, offer))
         elif kind is ev.Withdrawn and ticket is not None:
-            self.trace.steps.append(Step(at, seq, cmd.Withdraw(event.id, ticket.holder)))
+            self.trace.steps.append(TraceStep(at, seq, cmd.Withdraw(event.id, ticket.holder)))
         elif kind is ev.Approved:
-            self.trace.steps.append(Step(at, seq, cmd.Approve(event.id)))
+            self.trace.steps.append(TraceStep(at, seq, cmd.Approve(event.id)))
 
     def _arrives(self, ticket: Ticket, seq: int, at: int) -> None:
         actor = ticket.run
         if ticket.job and ticket.id in self._overs:  # the job is tried again
             actor = ticket.id
-        self._follows(actor, Step(at, seq, acquire_of(ticket)))
+        self._follows(actor, TraceStep(at, seq, acquire_of(ticket)))
 
-    def _follows(self, actor: str, step: Step) -> None:
+    def _follows(self, actor: str, step: TraceStep) -> None:
         """A step of a run or worker comes so long after what it waited for; any other one at its own time."""
         key, at = self._progress.get(actor, ("", 0))
         if key:
@@ -165,7 +165,7 @@ class LogReader:
             self.trace.steps.append(step)
 
     def _began(self, lease: Lease, seq: int) -> None:
-        hold = self._open[lease.id] = Hold(seq, lease.model, lease.ticket.spec.kind)
+        hold = self._open[lease.id] = LeaseTrace(seq, lease.model, lease.ticket.spec.kind)
         self.trace.holds.setdefault(lease.id, []).append(hold)
 
     def _ends(self, lease: Lease, command: cmd.Command, seq: int, at: int) -> None:
@@ -173,7 +173,7 @@ class LogReader:
         hold.seq = seq
         key, _ = self._progress.get(lease.id, ("", 0))
         if key and key != granted(lease.id):  # a run that made calls: it ends so long after the last of them
-            self._follows(lease.id, Step(at, seq, command))
+            self._follows(lease.id, TraceStep(at, seq, command))
             hold.end = command
         else:
             hold.held_ms, hold.end = at - self._granted_at[lease.id], command
@@ -195,12 +195,12 @@ class LogReader:
         cause = self._next(rows, place, (ev.Refused, ev.Released, ev.Reduced))
         pool = self.state.named(event.kind, event.pool)
         if event.cause != "rate_limited" or (cause is None and not event.incident) or pool is None:
-            self.trace.steps.append(Step(at, seq, event=event))
+            self.trace.steps.append(TraceStep(at, seq, event=event))
             return
         own = pool.policy.verdict(getattr(cause, "id", ""), pool.limit, at).wait_ms
         self._pause = at, None if own == event.until - at else event.until - at
         if cause is None or (isinstance(cause, ev.Reduced) and self._next(rows, place, (ev.Released,)) is None):
-            self.trace.steps.append(Step(at, seq, cmd.Report("", event.kind, event.pool, self._hint(at))))
+            self.trace.steps.append(TraceStep(at, seq, cmd.Report("", event.kind, event.pool, self._hint(at))))
 
     def _hint(self, at: int) -> int | None:
         """What the provider said about when to try again, with the refusal of this moment."""
@@ -229,7 +229,7 @@ class LogReader:
         count = event.count
         if count is not None and pool is not None:
             count -= pool.used
-        self.trace.steps.append(Step(at, seq, cmd.AnswerUsage(event.kind, event.pool, by, count, event.error)))
+        self.trace.steps.append(TraceStep(at, seq, cmd.AnswerUsage(event.kind, event.pool, by, count, event.error)))
 
 
 def acquire_of(ticket: Ticket) -> cmd.Acquire:

@@ -18,7 +18,7 @@ from fleetgate.core.errors import FleetgateError
 from fleetgate.core.state.state import State
 from fleetgate.simulate.history.figures import Measure
 from fleetgate.simulate.history.log_reader import ME
-from fleetgate.simulate.history.trace import Step, Trace, granted, over
+from fleetgate.simulate.history.trace import TraceStep, Trace, granted, over
 
 _LAST: Final = 1 << 60  # the sequence number of what the log does not have
 _USUAL_MS: Final = 60_000  # of a lease, if none is known
@@ -49,7 +49,7 @@ class Replay:
         self.measure = Measure(self.engine.state, trace.start)
         self.now = trace.start
         self.guessed = 0  # leases whose length is not known
-        self._heap: list[tuple[int, int, int, Step]] = []
+        self._heap: list[tuple[int, int, int, TraceStep]] = []
         self._pushed = 0
         self._granted: Counter[str] = Counter()
         self._over: Counter[str] = Counter()
@@ -79,13 +79,13 @@ class Replay:
             else:
                 return self.measure
 
-    def _push(self, at: int, step: Step) -> None:
+    def _push(self, at: int, step: TraceStep) -> None:
         self._pushed += 1
         heappush(self._heap, (at, step.seq, self._pushed, step))
 
     # Steps.
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: TraceStep) -> None:
         command = step.command
         if step.event is not None:
             self._do(cmd.Tick())
@@ -108,7 +108,7 @@ class Replay:
         self._do(cmd.Tick(), replace(command, since=self.now + (command.since or 0)))
         leave = self.trace.leaves.get(command.id)
         if leave is not None:
-            self._push(self.now + leave.waited_ms, Step(0, leave.seq, leave.command))
+            self._push(self.now + leave.waited_ms, TraceStep(0, leave.seq, leave.command))
 
     def _answer(self, command: cmd.AnswerUsage) -> None:
         pool = self.engine.state.named(command.kind, command.pool)
@@ -179,11 +179,11 @@ class Replay:
             return
         hold = holds[times]
         if hold.held_ms is not None and hold.end is not None:
-            self._push(max(since + hold.held_ms, self.now), Step(0, hold.seq, hold.end))
+            self._push(max(since + hold.held_ms, self.now), TraceStep(0, hold.seq, hold.end))
         if hold.accepted_ms is not None:
-            self._push(since + hold.accepted_ms, Step(0, hold.seq, cmd.Active(ident)))
+            self._push(since + hold.accepted_ms, TraceStep(0, hold.seq, cmd.Active(ident)))
         for after_ms, usage in hold.settled:
-            self._push(since + after_ms, Step(0, hold.seq, cmd.Settle(ident, usage)))
+            self._push(since + after_ms, TraceStep(0, hold.seq, cmd.Settle(ident, usage)))
 
     def _guess(self, ident: str, since: int) -> None:
         """It never started then, so nobody knows how long it would have taken: as long as others like it."""
@@ -191,7 +191,7 @@ class Replay:
         lease = self.engine.state.leases[ident]
         kind = lease.ticket.spec.kind
         usual = self._usual.get((kind, lease.model)) or self._usual.get((kind, "")) or _USUAL_MS
-        self._push(since + usual, Step(0, _LAST, cmd.Release(ident)))
+        self._push(since + usual, TraceStep(0, _LAST, cmd.Release(ident)))
 
 
 def _usual_holds(trace: Trace) -> dict[tuple[str, str], int]:

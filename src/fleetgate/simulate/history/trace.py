@@ -15,7 +15,7 @@ from fleetgate.core.state.snapshot_format import Snapshot
 from fleetgate.core.usage import Usage
 
 
-class Step(Struct):
+class TraceStep(Struct):
     """A command for the engine, or an event that is applied as it is."""
 
     at: int  # log time; of a follower: ms after what it follows
@@ -24,7 +24,7 @@ class Step(Struct):
     event: ev.Event | None = None
 
 
-class Hold(Struct):
+class LeaseTrace(Struct):
     """How a lease went on: when the provider accepted its call, what it used on the way, and how it ended."""
 
     seq: int
@@ -50,9 +50,9 @@ class Trace(Struct):
     start: int
     end: int
     state: Snapshot
-    steps: list[Step] = field(default_factory=list)
-    followers: dict[str, list[Step]] = field(default_factory=dict)  # by `granted` or `over` of a request
-    holds: dict[str, list[Hold]] = field(default_factory=dict)  # by request, one for each time it was granted
+    steps: list[TraceStep] = field(default_factory=list)
+    followers: dict[str, list[TraceStep]] = field(default_factory=dict)  # by `granted` or `over` of a request
+    holds: dict[str, list[LeaseTrace]] = field(default_factory=dict)  # by request, one for each time it was granted
     leaves: dict[str, Leave] = field(default_factory=dict)
     refused_outright: int = 0  # requests that did not want to wait
     unclaimed: int = 0  # grants that were not claimed in time
