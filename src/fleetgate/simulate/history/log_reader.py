@@ -17,7 +17,7 @@ from fleetgate.core.entities import Lease, Ticket
 from fleetgate.core.state.state import State
 from fleetgate.simulate.history.figures import Measure
 from fleetgate.simulate.history.pruned_log import known, start_of_pruned_log
-from fleetgate.simulate.history.trace import LeaseTrace, Leave, TraceStep, Trace, granted, over
+from fleetgate.simulate.history.trace import LeaseTrace, Leave, Trace, TraceStep, granted, over
 
 ME: Final = "replay"
 Row = tuple[int, int, ev.Event]  # sequence number, log time, event

@@ -18,7 +18,7 @@ from fleetgate.core.errors import FleetgateError
 from fleetgate.core.state.state import State
 from fleetgate.simulate.history.figures import Measure
 from fleetgate.simulate.history.log_reader import ME
-from fleetgate.simulate.history.trace import TraceStep, Trace, granted, over
+from fleetgate.simulate.history.trace import Trace, TraceStep, granted, over
 
 _LAST: Final = 1 << 60  # the sequence number of what the log does not have
 _USUAL_MS: Final = 60_000  # of a lease, if none is known
