@@ -186,7 +186,7 @@ class Replay:
             self._push(since + after_ms, TraceStep(0, hold.seq, cmd.Settle(ident, usage)))
 
     def _guess(self, ident: str, since: int) -> None:
-        """It never started then, so nobody knows how long it would have taken: as long as others like it."""
+        """It never started then, so its length is not known: it lasts as long as others like it."""
         self.guessed += 1
         lease = self.engine.state.leases[ident]
         kind = lease.ticket.spec.kind
