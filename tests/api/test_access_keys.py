@@ -137,7 +137,7 @@ def test_e1_requests_of_an_agent_have_its_project_its_class_and_at_most_its_prio
     job = gate.request("POST", "/v1/jobs", {"command": ["true"], "priority": 9}, token=agent).json["id"]
     shape = gate.request("GET", f"/v1/jobs/{job}", token=agent).json
     assert (shape["project"], shape["class"], shape["priority"]) == ("web", "batch", 3)
-    assert "key ci" in shape["by"]
+    assert (shape["by"], shape["access_key"]) == ("key ci", "ci")
 
 
 def test_e2_a_viewer_reads_and_changes_nothing(gate: Served):

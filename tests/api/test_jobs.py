@@ -72,7 +72,7 @@ def test_h2_o8_a_job_is_submitted_listed_run_and_its_output_followed_over_all_at
     assert [note for note in notes if "began" in note] == ["attempt 1 began\n", "attempt 2 began\n"]
     job = fresh.get(f"/v1/jobs/{ident}").json
     assert (job["state"], job["attempt"], job["failures"], job["cwd"]) == ("succeeded", 2, 1, "/tmp")
-    assert job["by"] == "HTTP client 127.0.0.1"
+    assert job["by"] == "owner"
     assert fresh.cli("wait", ident).returncode == 0
 
 
@@ -123,7 +123,7 @@ def test_j4_j5_cancel_retry_and_approve_over_http(fresh: Served):
         answer = fresh.ok("POST", f"/v1/jobs/{runs}/cancel")
         assert answer["ending"] or answer["state"] == "cancelled", "it ends within a moment"
         job = until(fresh, runs, "cancelled")
-        assert job["why"] == "cancelled by HTTP client 127.0.0.1 while it was running"
+        assert job["why"] == "cancelled by owner while it was running"
         fresh.ok("POST", f"/v1/jobs/{waits}/retry")
         until(fresh, waits, "succeeded")
     assert fresh.request("POST", "/v1/jobs/nothere/retry").status == 404

@@ -241,10 +241,10 @@ def test_l6_an_agent_is_stopped_over_http_and_a_client_cannot_be(fresh: Served):
         found = fresh.wait_until(lambda: _agent(fresh), "the agent runs")
         assert (found["name"], found["can_stop"], found["stop_by"], found["job"]) == ("review", True, None, False)
         answer = fresh.request("POST", f"/v1/leases/{found['id']}/stop")
-        assert (answer.status, answer.json["stopping"], answer.json["stop_by"]) == (202, True, "HTTP client 127.0.0.1")
+        assert (answer.status, answer.json["stopping"], answer.json["stop_by"]) == (202, True, "owner")
         assert run.wait(30) == 143
     assert fresh.request("POST", f"/v1/leases/{found['id']}/stop").json["stopping"] is False
-    assert fresh.events("stop_requested")[0]["by"] == "HTTP client 127.0.0.1"
+    assert fresh.events("stop_requested")[0]["by"] == "owner"
 
 
 def test_l6_the_service_ends_an_agent_whose_run_was_killed(fresh: Served):
@@ -253,7 +253,7 @@ def test_l6_the_service_ends_an_agent_whose_run_was_killed(fresh: Served):
         run.kill()
         assert fresh.request("POST", f"/v1/leases/{found['id']}/stop").status == 202
         fresh.wait_until(lambda: not fresh.get("/v1/leases").json["leases"], "its slot is free")
-    assert fresh.events("reclaimed")[0]["by"] == "HTTP client 127.0.0.1"
+    assert fresh.events("reclaimed")[0]["by"] == "owner"
 
 
 def _agent(fresh: Served) -> Any:

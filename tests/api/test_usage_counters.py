@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.exposition import generate_latest
 
-from fleetgate.api.metrics.usage_counters import MOST_COMBINATIONS, OTHER, UsageCounters
+from fleetgate.api.metrics.usage_counters import MOST_COMBINATIONS, MOST_KEYS, OTHER, KeyCounters, UsageCounters
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import BudgetRule, Lease, Spec, Ticket
@@ -73,7 +73,8 @@ class Counted:
             "cost": ("project", "model"),
         }
         calls, tokens, cost = [Counter(name, name, of, registry=self.registry) for name, of in labels.items()]
-        self.usage = UsageCounters(calls, tokens, cost, self.leases.get)
+        by_key = [Counter(f"key_{name}", name, ("key",), registry=self.registry) for name in labels]
+        self.usage = UsageCounters(calls, tokens, cost, self.leases.get, KeyCounters(*by_key))
 
     def calls(self) -> dict[str, float]:
         lines = generate_latest(self.registry).decode().splitlines()
@@ -111,3 +112,17 @@ def test_u4_a_call_that_was_refused_makes_no_counter():
     counted = Counted()
     counted.usage.ended(released("a", "web", Usage(source=RESPONSE)))
     assert counted.calls() == {}
+
+
+def test_u4_usage_is_counted_by_access_key_and_keys_beyond_a_limit_together():
+    counted = Counted()
+    for number in range(MOST_KEYS + 2):
+        event = ev.Released("x", "ok", OPUS, 0, 0, usage=Usage(1, 2, cost=1_000_000), access_key=f"k{number}")
+        counted.usage.ended(event)
+    counted.usage.ended(ev.Released("x", "ok", OPUS, 0, 0, usage=Usage(1)))
+    lines = generate_latest(counted.registry).decode().splitlines()
+    calls = [line for line in lines if line.startswith("key_calls_total{")]
+    assert len(calls) == MOST_KEYS + 1
+    assert f'key_calls_total{{key="{OTHER}"}} 2.0' in calls
+    assert 'key_tokens_total{key="k0"} 2.0' in lines
+    assert 'key_cost_total{key="k0"} 1.0' in lines

@@ -123,7 +123,7 @@ def test_V7_what_was_added_is_shown_apart_from_the_budget(cli: Cli):
         (("set", "project", "usd", "lots", "--per", "day"), "usd: not a sum of money: 'lots'"),
         (("set", "project", "calls", "1.5", "--per", "1m"), "calls: not a number: '1.5'"),
         (("set", "project", "calls", "0", "--per", "1m"), "valid is a whole number from 1"),
-        (("set", "key:ci", "usd", "3", "--per", "day"), "budgets of keys are not supported yet"),
+        (("set", "key:c/i", "usd", "3", "--per", "day"), "one key is key:NAME"),
         (("set", "opus", "usd", "3", "--per", "day"), "did you mean anthropic/claude-opus-*"),
         (("set", "project", "usd", "3", "--per", "day", "--burst", "3"), "burst is only for rates"),
         (("set", "openai", "calls", "3", "--per", "1m", "--when-empty", "stop"), "only for periods longer than 1h"),

@@ -104,7 +104,7 @@ def test_D1_a_job_that_runs_is_ended_after_a_question_and_run_anew(server: Serve
         page.get_by_role("button", name="Stop the job", exact=True).click()
         expect(page.locator("#toasts")).to_contain_text(re.compile("(Stopping|Cancelled): endless"))
         expect(row).to_contain_text("cancelled")
-    assert "HTTP client" in job_store.view(server.gate, ident).job.why
+    assert "owner" in job_store.view(server.gate, ident).job.why
 
     page.get_by_role("button", name="Run again: endless").click()
     expect(page.locator("#toasts")).to_contain_text("Queued again: endless")

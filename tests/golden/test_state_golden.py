@@ -560,6 +560,51 @@ def build_keys(folder: Path) -> None:
     _write(key_log(), folder / "events-keys.jsonl", folder / "snapshot-1-keys.json")
 
 
+def author_log() -> list[tuple[int, list[ev.Event]]]:
+    """A log of changes that name their author, and of requests with an access key."""
+    engine = Engine(me=ALICE)
+    ci = AccessKey("ci", "d1", "agent", "web")
+    own = (Rule("requests", "key:ci", cap=1, cooldown_ms=0),), (BudgetRule("key:ci", "calls", 9, "day"),)
+    spec = Spec((SONNET,), "requests", project="web", access_key="ci")
+    by = "ann@h1"
+    commands: list[cmd.Command] = [
+        cmd.LoadFile("/c.toml", "f1", 1, (Rule("requests", "umans", cap=2),), by=by),
+        CreateKey(ci, by, *own),
+        CreateKey(AccessKey("old", "d2", "agent", "web"), by, (Rule("agents", "key:old", cap=1),)),
+        RemoveKey("old", by),
+        cmd.SetRule(Rule("requests", "anthropic", cap=3, cooldown_ms=0), by),
+        cmd.SetRule(Rule("requests", "groq", cap=3), by),
+        cmd.RemoveCap("requests", "groq", by),
+        cmd.ResetCap("requests", "groq", by),
+        cmd.SetBudget(BudgetRule("project", "calls", 9, "day"), by),
+        cmd.SetBudget(BudgetRule("host", "calls", 9, "day"), by),
+        cmd.RemoveBudget("host", "calls", "day", by),
+        cmd.UnsetBudget("host", "calls", "day", by),
+        cmd.Pause("requests", "anthropic", 60_000, by),
+        cmd.Resume("requests", "anthropic", by),
+        cmd.BackOff("groq", "quota", 60_000, by=by),
+        cmd.EndBackoff("groq", by),
+        cmd.Acquire("first", spec, ALICE),
+        cmd.AddBudget("key:ci calls/day", 2, by=by),
+        cmd.ResetBudget("project:web calls/day", by),
+        cmd.Acquire("second", spec, ALICE),
+        cmd.Acquire("third", spec, ALICE),
+        cmd.Bump("third", None, by),
+        cmd.Release("first"),
+        cmd.Reclaim("third", by),
+        cmd.Acquire("job", Spec((SONNET,), project="web", access_key="ci"), "", job=True, by="key ci"),
+    ]
+    return [
+        (T0 + at, engine.handle(cmd.Tick(), T0 + at) + engine.handle(command, T0 + at))
+        for at, command in enumerate(commands)
+    ]
+
+
+def build_authors(folder: Path) -> None:
+    """Write the files about authors."""
+    _write(author_log(), folder / "events-authors.jsonl", folder / "snapshot-1-authors.json")
+
+
 def read_log(path: Path) -> list[tuple[int, list[ev.Event]]]:
     """A log's lines, by the decoder that the stores use."""
     lines = path.read_bytes().splitlines()
@@ -687,6 +732,16 @@ def test_a_log_about_access_keys_means_what_it_meant() -> None:
     (key,) = state.access_keys.values()
     assert key == AccessKey("ci", "d3", "agent", "web", "batch", 0, T0, T0 + 90)
     assert loaded((HERE / "snapshot-1-keys.json").read_bytes()).export() == state.export()
+
+
+def test_a_log_about_authors_means_what_it_meant() -> None:
+    state = replayed(read_log(HERE / "events-authors.jsonl"))
+    check_invariants(state)
+    assert {each.id: (each.by, each.spec.access_key) for each in state.tickets.values()} == {"job": ("key ci", "ci")}
+    assert list(state.leases) == ["second"]
+    assert state.pools["requests key:ci"].used == 1
+    assert "agents key:old" not in state.pools
+    assert loaded((HERE / "snapshot-1-authors.json").read_bytes()).export() == state.export()
 
 
 def test_a_log_about_usage_and_budgets_means_what_it_meant() -> None:
@@ -835,4 +890,5 @@ if __name__ == "__main__":
     build_sessions(target)
     build_plans(target)
     build_keys(target)
+    build_authors(target)
     build(target)

@@ -72,6 +72,9 @@ def glob(pattern: str, text: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
 
 
+OWN = ("host", "project", "key")
+
+
 def model_parts(text: str) -> tuple[str, str, str]:
     found = re.fullmatch(r"([^/@]+)(?:@([^/@]+))?/(.+)", text)
     assert found is not None, text
@@ -86,7 +89,13 @@ def selector_parts(text: str) -> tuple[str, str, str]:
 
 
 def scope_of(selector: str) -> str:
-    return selector if selector in ("host", "project") else "model"
+    scope = selector.partition(":")[0]
+    return scope if scope in OWN else "model"
+
+
+def names_one(selector: str) -> bool:
+    """Whether a selector names its account or key, and is not for each of them."""
+    return bool(selector_parts(selector)[1]) if scope_of(selector) == "model" else ":" in selector
 
 
 def applies(selector: str, spec: Spec, model: str) -> bool:
@@ -95,6 +104,8 @@ def applies(selector: str, spec: Spec, model: str) -> bool:
         return spec.host != "" and not spec.supervisor
     if selector == "project":
         return True
+    if scope_of(selector) == "key":  # E1: without a key, no key's cap is about it
+        return spec.access_key != "" and selector in ("key", f"key:{spec.access_key}")
     if not model:
         return False
     patterns, parts = selector_parts(selector), model_parts(model)
@@ -103,8 +114,10 @@ def applies(selector: str, spec: Spec, model: str) -> bool:
 
 def pool_of(selector: str, spec: Spec, model: str) -> str:
     """N3: the name of the one pool of the selector that the request needs."""
-    if selector in ("host", "project"):
-        return f"{selector}:{spec.host if selector == 'host' else spec.project}"
+    if scope_of(selector) in OWN:
+        scope = scope_of(selector)
+        instance = {"host": spec.host, "project": spec.project, "key": spec.access_key}[scope]
+        return f"{scope}:{instance}"
     provider, account, name = selector_parts(selector)
     own_provider, own_account, _ = model_parts(model)
     if account:
@@ -187,11 +200,11 @@ class Book:
         return caps[0][1] is not None and scope_of(caps[0][0]) == "model"
 
     def groups(self, spec: Spec, model: str) -> dict[str, list[str]]:
-        """By pool, the selectors that make it for a request; those that name an account first."""
+        """By pool, the selectors that make it for a request; those that name an account or a key first."""
         own = [selector for selector, _ in spec.caps]
         matching = {text for text in [*self.selectors(spec.kind), *own] if applies(text, spec, model)}
         groups: dict[str, list[str]] = {}
-        for selector in sorted(matching, key=lambda text: (scope_of(text) == "model", not selector_parts(text)[1])):
+        for selector in sorted(matching, key=lambda text: (scope_of(text) == "model", not names_one(text))):
             groups.setdefault(pool_of(selector, spec, model), []).append(selector)
         return groups
 
@@ -246,7 +259,7 @@ class Book:
         """Slots that cannot be granted in a pool: of leases that the selector is about, cooling, of foreign agents."""
         slots = sum(held.ticket.spec.slots for held in self.leases.values() if self._counts(selector, pool, held, kind))
         slots += sum(slots for until, slots in self.cooling.get((kind, pool), []) if until > self.now)
-        if kind == "agents" and selector != "project":
+        if kind == "agents" and scope_of(selector) not in ("project", "key"):
             for host, seen in self.foreign.items():
                 for model, number in seen:
                     if pool in self.limits(Spec(models=(model,) if model else (), host=host), model):
@@ -746,7 +759,7 @@ class Book:
         key = (event.kind, event.pool)
         if event.cause == "rate_limited":
             assert event.until >= self.paused.get(key, 0), "P1: a report never shortens a pause"
-            assert not event.pool.startswith(("host:", "project:")), "P1: never host or project"
+            assert not event.pool.startswith(("host:", "project:", "key:")), "P1: never host, project or key"
         self.paused[key] = event.until
 
     def _resumed(self, event: ev.Resumed) -> None:

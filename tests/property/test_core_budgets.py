@@ -22,7 +22,10 @@ from fleetgate.core.views.budget_views import budget_views
 from tests.property.harness import MINUTE, OPUS, SECOND, SONNET, Bench, through_json
 
 MODELS = (OPUS, SONNET, "anthropic@work/claude-opus-4-6", "umans/coder")
-SELECTORS = ("anthropic", "anthropic/claude-opus-*", "*", "project", "project:a", OPUS, "anthropic@work", "host")
+SELECTORS = (
+    *("anthropic", "anthropic/claude-opus-*", "*", "project", "project:a", OPUS, "anthropic@work", "host"),
+    *("key", "key:ci"),
+)
 PERIODS = (("1s", SECOND), ("1m", MINUTE), ("10m", 10 * MINUTE), ("5h", 300 * MINUTE), ("day", 0))
 PRICES = (3_000_000, 300_000, 3_750_000, 15_000_000)
 
@@ -137,6 +140,8 @@ class Model:
                 if budget.id not in self.accounts:
                     self.accounts[budget.id] = Account(budget.rule, now)
                 found.append(self.accounts[budget.id])
+                if budget.id.startswith("key:"):  # E1: a budget of a key is for that key's requests
+                    assert budget.id.partition(" ")[0] == f"key:{ticket.spec.access_key}"
             for account in found:
                 assert account.fits(ticket, now), f"{ticket.id} entered without {account.rule}"
                 account.granted(ticket, now)
@@ -227,14 +232,15 @@ class Play:
         if choice < 0.45:
             self.number += 1
             project, model, ident = dice.choice("abc"), dice.choice(MODELS), f"r{self.number}"
+            access_key = dice.choice(("", "ci", "bob"))
             if dice.random() < 0.2:
-                spec = Spec(models=(model,), host="h1", project=project)
+                spec = Spec(models=(model,), host="h1", project=project, access_key=access_key)
                 estimate = dice.choice((None, _usage(dice)))
                 self.do(cmd.Acquire(ident, spec, "me", estimate=estimate, wait=dice.random() < 0.8))
                 return
             runs = [lease for lease in leases if state.leases[lease].ticket.spec.kind == "agents"]
             run = dice.choice(runs) if runs and dice.random() < 0.6 else ""
-            spec = Spec(models=(model,), kind="requests", project=project)
+            spec = Spec(models=(model,), kind="requests", project=project, access_key=access_key)
             size = Size(dice.randint(0, 3_000), dice.choice((0, 50, 2_000)), *PRICES)
             self.do(cmd.Acquire(ident, spec, "me", size=size, run=run))
         elif choice < 0.75 and leases:

@@ -40,6 +40,8 @@ MODELS = (
 SELECTORS = (
     "host",
     "project",
+    "key",
+    "key:ci",
     "umans",
     "umans@work",
     "umans@default",
@@ -56,12 +58,23 @@ SELECTORS = (
 )
 HOSTS = ("h1", "h2")
 PROJECTS = ("a", "b", "c")
+ACCESS_KEYS = ("", "", "ci", "bob")
 KINDS = ("agents", "requests")
-POOLS = (*SELECTORS, "host:h1", "host:h2", "project:a", "umans@work/coder", "*/claude-opus-*:anthropic", "*:umans@work")
+POOLS = (
+    *SELECTORS,
+    "host:h1",
+    "host:h2",
+    "project:a",
+    "key:bob",
+    "umans@work/coder",
+    "*/claude-opus-*:anthropic",
+    "*:umans@work",
+)
 
 UNIVERSE = [
-    (Spec(models=(model,) if model else (), kind=kind, host=host, project=project), model)
+    (Spec(models=(model,) if model else (), kind=kind, host=host, project=project, access_key=access_key), model)
     for kind in KINDS
+    for access_key in ("ci", "bob")
     for host in HOSTS
     for project in PROJECTS
     for model in ("", *MODELS)
@@ -86,6 +99,7 @@ specs = st.builds(
     supervisor=seldom,
     caps=st.one_of(st.just(()), own_caps.map(tuple)),
     family_caps=st.sampled_from([(), (), (), (("opus", 1),), (("opus", 6),)]),
+    access_key=st.sampled_from(ACCESS_KEYS),
 )
 rules = st.builds(
     Rule,
@@ -118,6 +132,7 @@ plain_specs = st.builds(
     host=st.just("h1"),
     project=st.sampled_from(PROJECTS),
     slots=st.sampled_from([1, 1, 1, 2]),
+    access_key=st.sampled_from(ACCESS_KEYS),
 )
 one_rule = st.one_of(rules, rules, gates, auto_rules)
 waits = st.sampled_from([None, 1_000, 100_000])

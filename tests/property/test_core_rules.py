@@ -17,7 +17,9 @@ names = st.sampled_from(["m", "x", "m:x", "m:umans", "a/m", "claude-opus-4-6", "
 models = st.builds(lambda provider, account, name: f"{provider}{account}/{name}", words, accounts, names)
 selectors = st.one_of(
     st.sampled_from(["umans", "umans@work", "umans@default"]),
-    st.sampled_from(["host", "project", "*", "*/claude-opus-*", "umans", "umans@work", "umans@default"]),
+    st.sampled_from(
+        ["host", "project", "key", "key:ci", "*", "*/claude-opus-*", "umans", "umans@work", "umans@default"]
+    ),
     st.builds(
         lambda provider, account, name: f"{provider}{account}{name}",
         st.one_of(words, st.sampled_from(["*", "u*", "*s"])),
@@ -42,6 +44,7 @@ specs = st.builds(
     kind=kinds,
     host=st.sampled_from(["", "h1"]),
     project=st.sampled_from(["", "p1"]),
+    access_key=st.sampled_from(["", "ci", "bob"]),
     supervisor=st.booleans(),
     caps=st.lists(st.tuples(selectors, st.integers(1, 9)), max_size=2, unique_by=lambda own: own[0]).map(tuple),
     family_caps=st.sampled_from([(), (("opus", 5),)]),
@@ -117,7 +120,7 @@ def test_a_name_that_is_found_is_one_that_some_request_needs(file, kind, name):
         return
     assert found.cap.capped
     if found.cap.selector.scope != "model":
-        assert name.startswith(("host:", "project:"))
+        assert name.startswith(("host:", "project:", "key:"))
         return
     selector = found.cap.selector
     provider = "any" if "*" in selector.provider else selector.provider

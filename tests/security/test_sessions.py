@@ -122,19 +122,19 @@ def test_sessions_and_codes_end(monkeypatch: pytest.MonkeyPatch):
     sessions = Sessions(TOKEN, MarksInMemory())
     session, code = sessions.begin(), sessions.new_code()
     cookies, secret = f"{sessions.cookie}={session.cookie}".encode(), session.secret.encode()
-    assert sessions.is_open(cookies, secret)
-    assert Sessions(TOKEN, MarksInMemory()).is_open(cookies, secret)  # after a restart
+    assert sessions.find(cookies, secret) is not None
+    assert Sessions(TOKEN, MarksInMemory()).find(cookies, secret) is not None  # after a restart
     other = Sessions(TOKEN + b"2", MarksInMemory())
     assert other.cookie != sessions.cookie  # two services on one machine do not sign each other out
-    assert not other.is_open(cookies.replace(sessions.cookie.encode(), other.cookie.encode()), secret)
+    assert other.find(cookies.replace(sessions.cookie.encode(), other.cookie.encode()), secret) is None
     now, later = time(), monotonic()
     monkeypatch.setattr("fleetgate.api.security.sessions.time", lambda: now + SESSION_S + 2)
     monkeypatch.setattr("fleetgate.api.security.one_time_marks.monotonic", lambda: later + CODE_S + 1)
-    assert not sessions.is_open(cookies, secret)
+    assert sessions.find(cookies, secret) is None
     assert not sessions.redeem(code)
     for junk in (b"", b"=", b"a.b", b";;;", cookies[:-1], cookies + b"\xff"):
-        assert not sessions.is_open(junk, secret)
-        assert not sessions.is_open(junk, b"\xff")
+        assert sessions.find(junk, secret) is None
+        assert sessions.find(junk, b"\xff") is None
 
 
 def test_off_loopback_the_page_is_public_and_data_needs_both_halves(tmp_path: Path):

@@ -4,8 +4,8 @@ Every event of the log is entered in order, and entering one that must not be th
 limit, in a paused pool or while it still cools down (rules A1, A2, K1, P1), a model used while it is backed off and
 not to be tried out (B1, B2), a request that is queued twice or lent twice, an end of something that never began.
 
-It knows only the selectors of the simulation: `host`, `project`, a provider, and globs of models; every pool that it
-is asked about must have a rule in the file, so that built-in caps never come into it.
+It knows only the selectors of the simulation: `host`, `project`, `key`, a provider, and globs of models; every pool
+that it is asked about must have a rule in the file, so that built-in caps never come into it.
 """
 
 from __future__ import annotations
@@ -274,6 +274,8 @@ def _pool(selector: str, spec: Spec, model: str) -> str | None:
         return f"host:{spec.host}" if spec.host and not spec.supervisor else None
     if selector == "project":
         return f"project:{spec.project}"
+    if selector == "key":
+        return f"key:{spec.access_key}" if spec.access_key else None
     account, _, name = model.partition("/")
     provider, _, tail = selector.partition("/")
     if account.partition("@")[0] != provider or (tail and not fnmatchcase(name, tail)):
@@ -290,7 +292,7 @@ def _concerns(key: str, model: str) -> bool:
 
 def _made_by(selector: str, pool: str) -> bool:
     """Whether a pool of this name is one that the selector makes, for whichever account, host or project."""
-    if selector in ("host", "project"):
+    if selector in ("host", "project", "key"):
         return pool.startswith(f"{selector}:")
     account, _, tail = pool.partition("/")
     return selector == account.partition("@")[0] + (f"/{tail}" if tail else "")

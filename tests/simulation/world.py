@@ -38,6 +38,7 @@ OPUS_CAP = "anthropic/claude-opus-*"
 SELECTORS = (
     ("agents", "host"),
     ("agents", "project"),
+    ("agents", "key"),
     ("agents", OPUS_CAP),
     ("requests", "umans"),
     ("requests", "umans/coder"),
@@ -297,12 +298,13 @@ class World:
     def file(self) -> cmd.LoadFile:
         self.files += 1
         rules = tuple(
-            Rule(kind, selector, cap=self.random.randint(1, 3) + (selector == "project"), on_429="step")
+            Rule(kind, selector, cap=self.random.randint(1, 3) + (selector in ("project", "key")), on_429="step")
             for kind, selector in SELECTORS
         )
         budgets = (
             BudgetRule("project", "tokens", 4_000, "day"),
             BudgetRule("umans", "calls", self.random.choice((20, 60)), "1m", 60_000),
+            BudgetRule("key:ci", "calls", self.random.choice((20, 60)), "1m", 60_000),
         )
         return cmd.LoadFile("/etc/fleetgate.toml", f"digest {self.files}", self.files, rules, budgets=budgets)
 
@@ -323,6 +325,7 @@ class World:
             any_candidate=draw.random() < 0.3,
             supervisor=draw.random() < 0.05,
             caps=own,
+            access_key=draw.choice(("", "", "ci", "bob")),
         )
         ident = f"i{len(self.asked)}"
         self.asked.append(ident)
@@ -395,7 +398,7 @@ class World:
 
     def pause(self, process: Process) -> cmd.Command:
         kind, selector = self.random.choice(SELECTORS)
-        pool = {"host": "host:h", "project": "project:blue"}.get(selector, selector)
+        pool = {"host": "host:h", "project": "project:blue", "key": "key:ci"}.get(selector, selector)
         if self.random.random() < 0.5:
             return cmd.Resume(kind, pool)
         return cmd.Pause(kind, pool, self.random.choice((None, 500, 10_000)))

@@ -68,7 +68,7 @@ openai = [
     { usd = 1 },
 ]
 tokens = { per = "day" }
-"key:ci" = { usd = 1, per = "day" }
+"key:c i" = { usd = 1, per = "day" }
 "host:box" = { usd = 1, per = "day" }
 "project:" = { usd = 1, per = "day" }
 projct = { usd = 1, per = "day" }
@@ -91,7 +91,7 @@ k = { calls = true, per = "1m", burst = [1] }
         (6, "openai[3]: found none; valid is exactly one of"),
         (7, "openai[4]: per is missing, for example per = "),
         (9, "tokens: 'tokens' is an option of a budget, not a selector: write SELECTOR = { tokens = … }"),
-        (10, "'key:ci': 'key:ci': budgets of keys are not supported yet; a budget is for"),
+        (10, "'key:c i': not a key: 'c i'; one key is key:NAME"),
         (11, "'host:box': not a selector: 'host:box': did you mean host?"),
         (12, "'project:': 'project:': a project's name has 1 to 100 printable characters"),
         (13, "projct: 'projct': did you mean project?"),

@@ -453,6 +453,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Access keys, what they may do, and what they have at the gate */
+        get: operations["V1KeysKeys"];
+        put?: never;
+        /** Create an access key, which is shown once */
+        post: operations["V1KeysCreate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove an access key, with its own caps and budgets */
+        delete: operations["V1KeysNameRemove"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys/{name}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Replace an access key by a new one with the same rights */
+        post: operations["V1KeysNameRotateRotate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/leases": {
         parameters: {
             query?: never;
@@ -737,7 +789,7 @@ export interface paths {
         /** What this client may do, and which service it talks to */
         get: operations["V1SessionSession"];
         put?: never;
-        /** Sign in with a one-time code */
+        /** Sign in with a one-time code or an access key */
         post: operations["V1SessionSignIn"];
         /** Sign out: end the session */
         delete: operations["V1SessionSignOut"];
@@ -853,6 +905,30 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AccessKeyShape
+         * @description A key as listings show it; never the key itself. `caps` are by kind: how many of its requests may run at once.
+         */
+        AccessKeyShape: {
+            /** @default [] */
+            budgets?: components["schemas"]["BudgetShape"][];
+            /** @default {} */
+            caps?: {
+                [key: string]: number;
+            };
+            created_at: string | null;
+            expired: boolean;
+            expires_at: string | null;
+            max_priority: number | null;
+            name: string;
+            project: string | null;
+            role: string;
+            /** @default 0 */
+            running?: number;
+            /** @default 0 */
+            waiting?: number;
+            work_class: string | null;
+        };
         /**
          * AccountShape
          * @description An account. `login` is found, missing, unreadable or unknown: whether its credential is where it should be.
@@ -1268,7 +1344,10 @@ export interface components {
          * @description What is not known is null; a limit that is not learned has its first fields and its sentences only.
          */
         ExplanationShape: {
+            believed_high: number | null;
+            believed_low: number | null;
             cap: number | null;
+            changes: string[];
             cooling: number;
             in_flight: number;
             kind: string;
@@ -1277,11 +1356,13 @@ export interface components {
             last_refusal_at: string | null;
             last_refusal_why: string | null;
             limit: number | null;
+            next_level: number | null;
             next_probe_at: string | null;
             on_429: string;
             pool: string;
             proven: number | null;
             proven_at: string | null;
+            refused_at: string | null;
             refused_level: number | null;
             sentences: string[];
             trying: string | null;
@@ -1412,6 +1493,8 @@ export interface components {
          * @description A job (rule O8). `env` has names only; secrets in `command` are cut. Only workers of `user` run it.
          */
         JobShape: {
+            /** @default null */
+            access_key?: string | null;
             attempt: number;
             attempts: components["schemas"]["AttemptShape"][];
             by: string | null;
@@ -1469,6 +1552,39 @@ export interface components {
             jobs: components["schemas"]["SubmittedShape"][];
         };
         /**
+         * KeyBody
+         * @description What `fleetgate key create` says on its command line.
+         */
+        KeyBody: {
+            /** @default [] */
+            budgets?: string[];
+            /** @default null */
+            class?: ("batch" | "interactive" | "normal") | null;
+            /** @default null */
+            expires?: string | null;
+            /** @default null */
+            max_priority?: number | null;
+            /** @default null */
+            max_running?: number | null;
+            /** @description the name of an access key */
+            name: string;
+            /** @default  */
+            project?: string;
+            /**
+             * @default agent
+             * @enum {unknown}
+             */
+            role?: "admin" | "agent" | "operator" | "viewer";
+        };
+        /** KeyRemovedAnswer */
+        KeyRemovedAnswer: {
+            removed: string;
+        };
+        /** KeysAnswer */
+        KeysAnswer: {
+            keys: components["schemas"]["AccessKeyShape"][];
+        };
+        /**
          * LeaseAnswer
          * @description The slot is yours; renew it in time.
          */
@@ -1489,6 +1605,8 @@ export interface components {
          * @description A lease (rule O3). One with a `client` lives by its renewals, the others as long as `lives_with`.
          */
         LeaseShape: {
+            /** @default null */
+            access_key?: string | null;
             age_s: number;
             /** @default false */
             can_stop?: boolean;
@@ -1570,6 +1688,14 @@ export interface components {
             runs: number;
             wait_p50_s: number | null;
             wait_p95_s: number | null;
+        };
+        /**
+         * NewKeyAnswer
+         * @description A key. This is the only time it is shown.
+         */
+        NewKeyAnswer: {
+            key: string;
+            name: string;
         };
         /** OkAnswer */
         OkAnswer: {
@@ -1914,6 +2040,7 @@ export interface components {
              * @description RFC 3339, in UTC
              */
             started_at: string;
+            user: string | null;
             version: string;
         };
         /**
@@ -1930,10 +2057,13 @@ export interface components {
         };
         /**
          * SignInBody
-         * @description The code of a one-time link.
+         * @description The code of a one-time link, or an access key.
          */
         SignInBody: {
-            code: string;
+            /** @default  */
+            code?: string;
+            /** @default  */
+            key?: string;
         };
         /** SignOutAnswer */
         SignOutAnswer: {
@@ -2030,6 +2160,8 @@ export interface components {
          * @description A waiting request (rule O2).
          */
         TicketShape: {
+            /** @default null */
+            access_key?: string | null;
             any: boolean;
             /** @default normal */
             class?: string;
@@ -3265,6 +3397,134 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobsSubmitted"];
+                };
+            };
+            /** @description An error; `reason` is for programs */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorShape"];
+                };
+            };
+        };
+    };
+    V1KeysKeys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeysAnswer"];
+                };
+            };
+            /** @description An error; `reason` is for programs */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorShape"];
+                };
+            };
+        };
+    };
+    V1KeysCreate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyBody"];
+            };
+        };
+        responses: {
+            /** @description Document created, URL follows */
+            201: {
+                headers: {
+                    "cache-control"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewKeyAnswer"];
+                };
+            };
+            /** @description An error; `reason` is for programs */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorShape"];
+                };
+            };
+        };
+    };
+    V1KeysNameRemove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the name of an access key */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyRemovedAnswer"];
+                };
+            };
+            /** @description An error; `reason` is for programs */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorShape"];
+                };
+            };
+        };
+    };
+    V1KeysNameRotateRotate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the name of an access key */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    "cache-control"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewKeyAnswer"];
                 };
             };
             /** @description An error; `reason` is for programs */

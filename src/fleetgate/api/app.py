@@ -35,7 +35,7 @@ from fleetgate.api.routes import (
     usage,
 )
 from fleetgate.api.routes.dashboard_files import ApiDocument
-from fleetgate.api.security import session_routes
+from fleetgate.api.security import key_routes, session_routes
 from fleetgate.api.security.request_guard import SECURE_HEADERS, Guard
 from fleetgate.api.service import Service
 from fleetgate.core.errors import FleetgateError
@@ -85,6 +85,7 @@ def all_routes() -> list[ApiRoute]:
         projects,
         usage,
         session_routes,
+        key_routes,
         queue,
         caps,
         budgets,

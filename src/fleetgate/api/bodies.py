@@ -358,6 +358,7 @@ class SessionShape(Struct):
     may_change: bool
     role: str | None
     key: str | None
+    user: str | None  # whom a reverse proxy has signed in
     loopback: bool
     host: str
     seq: int
@@ -386,9 +387,10 @@ class LinkAnswer(Struct):
 
 
 class SignInBody(Struct, forbid_unknown_fields=True):
-    """The code of a one-time link."""
+    """The code of a one-time link, or an access key."""
 
-    code: Annotated[str, Meta(max_length=200)]
+    code: Annotated[str, Meta(max_length=200)] = ""
+    key: Annotated[str, Meta(max_length=200)] = ""
 
 
 class SignInAnswer(Struct):

@@ -19,6 +19,7 @@ from fleetgate.api.http.dispatch import ProxyHandler
 from fleetgate.api.http.listen import BACKLOG, bind, is_loopback, tls_settings, url_of
 from fleetgate.api.jobs.threads import JobCalls
 from fleetgate.api.routes.dashboard_files import FILES
+from fleetgate.api.security.forwarded_users import forwarded_users
 from fleetgate.api.security.one_time_marks import MarkFiles, MarksInMemory
 from fleetgate.api.security.request_guard import Access
 from fleetgate.api.security.tokens import Tokens, find_token, make_token, token_path
@@ -204,6 +205,7 @@ def access_of(options: Options, loaded: Loaded | None, folder: str, loopback: bo
         concurrency_token=settings.concurrency_token,
         may_submit=loopback if settings.submit is None else settings.submit,
         users=LocalUsers(settings.local_users, folder),
+        forwarded=forwarded_users(settings.trust_user_header),
     )
 
 

@@ -53,8 +53,8 @@ class Service:
     ) -> None:
         self.gate = gate
         self.access = access
-        self._access_keys = AccessKeys(gate.core)
-        access.find_key = self._access_keys.find
+        self.access_keys = AccessKeys(gate.core)
+        access.find_key, access.named_key = self.access_keys.find, self.access_keys.named
         self.loaded = loaded
         self.environment = environment
         self.version = __version__
@@ -79,7 +79,7 @@ class Service:
             self.feed.hear(hearer)
         self.gate.core.commits.on_batch = self.counters.batch
         self.series.load()
-        await self._access_keys.start()
+        await self.access_keys.start()
         await self.feed.start()
         await self.clients.start()
         loop = asyncio.get_running_loop()

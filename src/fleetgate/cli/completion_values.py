@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from fleetgate.cli.open_gate import load_config, open_gate
 from fleetgate.config.paths import sqlite_folder, store_url
+from fleetgate.core.access.keys import key_selector
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.views.budget_views import budget_views
 from fleetgate.core.views.pool_and_lease_views import pool_views
@@ -79,7 +80,9 @@ def _pools(gate: DirectGate) -> Values:
 
 def _selectors(gate: DirectGate) -> Values:
     known = [(selector, kind) for kind, selector in gate.state.rules.caps]
-    return [("host", "this machine"), ("project", "each project"), *known, *_models(gate)]
+    keys = [(key_selector(name), "one access key") for name in gate.state.access_keys]
+    own = [("host", "this machine"), ("project", "each project"), ("key", "each access key")]
+    return [*own, *keys, *known, *_models(gate)]
 
 
 def _budget_selectors(gate: DirectGate) -> Values:

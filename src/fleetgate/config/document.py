@@ -9,7 +9,7 @@ from fleetgate.config.errors import BadValue, Path, Problems
 from fleetgate.config.schema.keys import SCHEMA
 from fleetgate.config.schema.plan_keys import PREEMPT_AFTER_MS
 from fleetgate.config.schema.shapes import Array, Map, OneOrMore, Scalar, Shape, Short, Table
-from fleetgate.config.settings import HostAuto, JobSettings, Notify, Provider, Serve, Settings
+from fleetgate.config.settings import HostAuto, JobSettings, Notify, Provider, Serve, Settings, TrustedHeader
 from fleetgate.config.units import found
 from fleetgate.config.value_types import APIS, Memory, Share
 from fleetgate.core.entities import PlanRule, Rule
@@ -77,6 +77,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
             serve.get("port", Serve().port),
             serve.get("tls_cert", ""),
             serve.get("tls_key", ""),
+            _trusted_header(serve.get("trust_user_header")),
         ),
         subagents=subagents,
         weights={name: keys["weight"] for name, keys in said.get("projects", {}).items() if "weight" in keys},
@@ -118,6 +119,14 @@ def read_shape(value: object, shape: Shape, path: Path, problems: Problems) -> A
     if isinstance(shape, OneOrMore):
         return [(path, _table(value, shape.table, path, problems))]
     return _table(value, shape, path, problems) if isinstance(shape, Table) else _map(value, shape, path, problems)
+
+
+def _trusted_header(said: dict[str, Any] | None) -> TrustedHeader | None:
+    """A table that lacks something is reported; then nothing is made of it."""
+    if said is None or not {"header", "from", "secret_file"} <= said.keys():
+        return None
+    users = said.get("users", {})
+    return TrustedHeader(said["header"], tuple(said["from"]), said["secret_file"], users, said.get("role", ""))
 
 
 def _table(value: dict[str, Any], table: Table, path: Path, problems: Problems) -> dict[str, Any]:

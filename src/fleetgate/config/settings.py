@@ -36,6 +36,16 @@ class Provider(Struct, frozen=True):
     env: dict[str, str] = field(default_factory=dict)  # with which its agents find the login: gate/providers
 
 
+class TrustedHeader(Struct, frozen=True):
+    """The header in which a reverse proxy names the user whom it has signed in (rule E4)."""
+
+    header: str
+    peers: tuple[str, ...]  # addresses or networks
+    secret_file: str
+    users: dict[str, str] = field(default_factory=dict)  # by name: the role
+    role: str = ""  # of others; "": they are refused
+
+
 class Serve(Struct, frozen=True):
     """How `fleetgate serve` answers (rule H5)."""
 
@@ -48,6 +58,7 @@ class Serve(Struct, frozen=True):
     port: int = 4180
     tls_cert: str = ""  # a file: with this, the service speaks TLS
     tls_key: str = ""
+    trust_user_header: TrustedHeader | None = None
 
 
 class JobSettings(Struct, frozen=True):

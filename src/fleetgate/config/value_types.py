@@ -219,7 +219,7 @@ def read_selector(text: str, providers: Collection[str] = ()) -> str:
     parse_selector(text)
     if meant := not_a_provider(text, providers):
         raise BadValue(f"{meant} (A provider really called so: {shown(text + '/*')})")
-    for word in ("host", "project", "session"):
+    for word in ("host", "project", "key", "session"):
         if _nearly(text, word):
             raise BadValue(f"{shown(text)}: did you mean {word}? (a provider really called so: {shown(text + '/*')})")
     return canonical(text)

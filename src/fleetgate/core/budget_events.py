@@ -20,40 +20,45 @@ class HourClosed(Struct, tag="hour_closed"):
     rows: tuple[UsageRow, ...]
 
 
-class BudgetSet(Struct, tag="budget_set"):
+class BudgetSet(Struct, tag="budget_set", omit_defaults=True):
     """A rate or budget was set at run time."""
 
     rule: BudgetRule
+    by: str = ""
 
 
-class BudgetRemoved(Struct, tag="budget_removed"):
+class BudgetRemoved(Struct, tag="budget_removed", omit_defaults=True):
     """There is no such budget, whatever the file says."""
 
     selector: str
     unit: str
     per: str
+    by: str = ""
 
 
-class BudgetUnset(Struct, tag="budget_unset"):
+class BudgetUnset(Struct, tag="budget_unset", omit_defaults=True):
     """What was set at run time no longer applies: the file decides."""
 
     selector: str
     unit: str
     per: str
+    by: str = ""
 
 
-class BudgetReset(Struct, tag="budget_reset"):
+class BudgetReset(Struct, tag="budget_reset", omit_defaults=True):
     """A person reset a budget: nothing of it is used."""
 
     budget: str
+    by: str = ""
 
 
-class BudgetAdded(Struct, tag="budget_added"):
+class BudgetAdded(Struct, tag="budget_added", omit_defaults=True):
     """A person gave a budget more, until then."""
 
     budget: str
     amount: int
     until: int
+    by: str = ""
 
 
 class BudgetReached(Struct, tag="budget_reached"):

@@ -1,5 +1,7 @@
 """The commands of the engine. Each is plain data, so that it can travel over a socket.
 
+`by` is the author of a change, which its events name (rule E3): see core/access/authorship.py.
+
 Ids are made by the caller (random, see gate/request_ids.py): a command whose fate is unknown is found by its id.
 """
 
@@ -9,6 +11,12 @@ from msgspec import Struct
 
 from fleetgate.core.access.keys import KeyCommand
 from fleetgate.core.budgets.calendar import UTC, Zone
+from fleetgate.core.budgets.commands import AddBudget as AddBudget
+from fleetgate.core.budgets.commands import ObserveRates as ObserveRates
+from fleetgate.core.budgets.commands import RemoveBudget as RemoveBudget
+from fleetgate.core.budgets.commands import ResetBudget as ResetBudget
+from fleetgate.core.budgets.commands import SetBudget as SetBudget
+from fleetgate.core.budgets.commands import UnsetBudget as UnsetBudget
 from fleetgate.core.entities import BudgetRule, PlanRule, Rule, Spec, Ticket
 from fleetgate.core.plans.reading import PlanReading
 from fleetgate.core.usage import Reading, Size, Usage
@@ -42,6 +50,7 @@ class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
     run: str = ""  # of a call: the lease of the run that makes it
     name: str = ""  # what its user calls it (`run --name`)
     log: bool = False  # its output is kept (`run --log`)
+    by: str = ""  # of a job: its author, for the history
 
 
 class Offer(Struct, tag="offer", omit_defaults=True):
@@ -166,15 +175,15 @@ class Reclaim(Struct, tag="reclaim", omit_defaults=True):
     """Take a lease back by force (rule L3), in the name of `by`. `cause`: forced, or unrenewed."""
 
     id: str
-    by: str
+    by: str = ""
     cause: str = "forced"
 
 
-class Stop(Struct, tag="stop"):
+class Stop(Struct, tag="stop", omit_defaults=True):
     """Have the agent of a lease stopped, in the name of `by` (rule L6). Its runner, or `fleetgate stop`, ends it."""
 
     id: str
-    by: str
+    by: str = ""
 
 
 class Cancel(Struct, tag="cancel", omit_defaults=True):
@@ -189,6 +198,7 @@ class Bump(Struct, tag="bump", omit_defaults=True):
 
     id: str
     priority: int | None = None
+    by: str = ""
 
 
 class Lost(Struct, tag="lost", omit_defaults=True):
@@ -210,24 +220,27 @@ class Observe(Struct, tag="observe", omit_defaults=True):
     most: int = 8
 
 
-class SetRule(Struct, tag="set_rule"):
+class SetRule(Struct, tag="set_rule", omit_defaults=True):
     """Set what is said in `rule` at run time; what is None stays."""
 
     rule: Rule
+    by: str = ""
 
 
-class RemoveCap(Struct, tag="remove_cap"):
+class RemoveCap(Struct, tag="remove_cap", omit_defaults=True):
     """No cap on this selector, whatever the file says."""
 
     kind: str
     selector: str
+    by: str = ""
 
 
-class ResetCap(Struct, tag="reset_cap"):
+class ResetCap(Struct, tag="reset_cap", omit_defaults=True):
     """Forget what was set at run time for this selector: back to the file."""
 
     kind: str
     selector: str
+    by: str = ""
 
 
 class LoadFile(Struct, tag="load_file", omit_defaults=True):
@@ -244,49 +257,7 @@ class LoadFile(Struct, tag="load_file", omit_defaults=True):
     plans: tuple[PlanRule, ...] = ()
     preempt_after_ms: int = 0  # rule W5; 0: no job gives way
     weights: tuple[tuple[str, int], ...] = ()  # by project (rule W6)
-
-
-class SetBudget(Struct, tag="set_budget"):
-    """Set a rate or budget at run time; it replaces one of the same selector, unit and period."""
-
-    rule: BudgetRule
-
-
-class RemoveBudget(Struct, tag="remove_budget"):
-    """No such budget, whatever the file says."""
-
-    selector: str
-    unit: str
-    per: str
-
-
-class UnsetBudget(Struct, tag="unset_budget"):
-    """Drop what was set at run time: the file's budget applies again, or none where the file has none."""
-
-    selector: str
-    unit: str
-    per: str
-
-
-class ResetBudget(Struct, tag="reset_budget"):
-    """Nothing of a budget is used. `budget` is the name of one, as `budget ls` shows it."""
-
-    budget: str
-
-
-class AddBudget(Struct, tag="add_budget", omit_defaults=True):
-    """A budget has this much more until then: in its current window, or for a while (rule V7)."""
-
-    budget: str
-    amount: int
-    until: int = 0  # log time; 0: until the window ends
-
-
-class ObserveRates(Struct, tag="observe_rates"):
-    """The provider's rates, by the headers of the response to this lease's call (rule V6)."""
-
-    id: str
-    readings: tuple[Reading, ...]
+    by: str = ""
 
 
 class ObservePlan(Struct, tag="observe_plan"):
@@ -302,6 +273,7 @@ class Pause(Struct, tag="pause", omit_defaults=True):
     kind: str
     pool: str
     for_ms: int | None = None
+    by: str = ""
 
 
 class UseUp(Struct, tag="use_up", omit_defaults=True):
@@ -316,11 +288,12 @@ class UseUp(Struct, tag="use_up", omit_defaults=True):
     family: str = ""
 
 
-class Resume(Struct, tag="resume"):
+class Resume(Struct, tag="resume", omit_defaults=True):
     """End a pause."""
 
     kind: str
     pool: str
+    by: str = ""
 
 
 class Report(Struct, tag="report", omit_defaults=True):
@@ -357,12 +330,14 @@ class BackOff(Struct, tag="back_off", omit_defaults=True):
     reason: str
     for_ms: int | None = None
     credential: str = ""  # what is refused, with the reason auth
+    by: str = ""
 
 
-class EndBackoff(Struct, tag="end_backoff"):
+class EndBackoff(Struct, tag="end_backoff", omit_defaults=True):
     """Use it again."""
 
     key: str
+    by: str = ""
 
 
 class Active(Struct, tag="active"):

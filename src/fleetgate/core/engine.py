@@ -17,6 +17,7 @@ from typing import Any
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.access.authorship import CHANGES
 from fleetgate.core.access.key_handler import AccessKeyHandler
 from fleetgate.core.access.keys import CreateKey, RemoveKey, RotateKey
 from fleetgate.core.deadlines import (
@@ -167,6 +168,8 @@ class Engine:
         recorder.now = now
         events: list[ev.Event] = []
         recorder.events = events
+        change: Any = command
+        recorder.by = change.by if type(command) in CHANGES else ""
         self._handlers[type(command)](command, now)
         if state.changed_queues or state.changed_pools:
             self._admission.admit_waiting(now)
@@ -180,6 +183,7 @@ class Engine:
         """Apply what another process decided."""
         recorder = self._recorder
         recorder.now = self._replayed_to = at
+        recorder.by = ""
         recorder.events = []
         for event in events:
             recorder.record(event)

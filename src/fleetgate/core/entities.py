@@ -31,6 +31,7 @@ class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     user: str = ""  # of a job: only workers of this user run it
     work_class: str = field(default=NORMAL, name="class")  # one of CLASSES: which work gives way to which (rule W4)
     agent_session: str = ""  # of a call: the session of the agent that makes it (rule W7)
+    access_key: str = ""  # the name of the access key that the request was made with (rule E1)
 
 
 class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -69,6 +70,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     max_tokens: int = 0  # of a call: what it allows for its output; 0: it does not say
     name: str = ""  # what its user calls it
     log: bool = False  # its output is kept on its host
+    by: str = ""  # of a job: its author
 
     @property
     def state(self) -> str:
@@ -130,7 +132,7 @@ class Rule(Struct, frozen=True, omit_defaults=True):
 class BudgetRule(Struct, frozen=True, omit_defaults=True):
     """A rate or a budget: an amount of one unit per period, for the requests of a selector (rule V1)."""
 
-    selector: str  # that of a cap, or project:NAME
+    selector: str  # that of a cap
     unit: str  # one of usage.UNITS
     amount: int  # usd: millionths of a dollar
     per: str  # day, week, month, or a duration as people write it: 1m, 5h

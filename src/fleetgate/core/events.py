@@ -1,7 +1,7 @@
 """What happened. The log is a sequence of these, and nothing changes the state but `State.apply(event)`.
 
 Fields are only ever added, with defaults, so that old logs stay readable. docs/events.md describes each type
-for readers of `fleetgate history`; a test fails when one is missing there.
+for readers of `fleetgate history`; a test fails when one is missing there. `by` names the author of a change (rule E3).
 """
 
 from msgspec import Struct
@@ -17,12 +17,16 @@ from fleetgate.core.budget_events import BudgetUnset as BudgetUnset
 from fleetgate.core.budget_events import HourClosed as HourClosed
 from fleetgate.core.budget_events import RatesObserved as RatesObserved
 from fleetgate.core.budget_events import Settled as Settled
-from fleetgate.core.budgets.calendar import UTC, Zone
-from fleetgate.core.entities import BudgetRule, PlanRule, Reason, Rule, Spec, Ticket
+from fleetgate.core.entities import Reason, Spec, Ticket
 from fleetgate.core.plan_events import PlanObserved as PlanObserved
 from fleetgate.core.plan_events import PlanRunway as PlanRunway
 from fleetgate.core.plan_events import Preempted as Preempted
 from fleetgate.core.plan_events import Reserved as Reserved
+from fleetgate.core.pools.events import CapRemoved as CapRemoved
+from fleetgate.core.pools.events import CapReset as CapReset
+from fleetgate.core.pools.events import FileLoaded as FileLoaded
+from fleetgate.core.pools.events import RuleSet as RuleSet
+from fleetgate.core.pools.events import SelectorSeen as SelectorSeen
 from fleetgate.core.usage import Usage
 
 
@@ -168,6 +172,7 @@ class Released(Struct, tag="released", omit_defaults=True, gc=False):
     total: Usage | None = None  # of a run whose calls were counted, or of a lease that was settled before: all it used
     run: str = ""  # of a call: the lease of the run that made it
     name: str = ""  # what its user calls it
+    access_key: str = ""  # the access key that it was requested with
 
 
 class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
@@ -187,6 +192,7 @@ class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
     run: str = ""
     name: str = ""
     gave_way: bool = False  # a job that was to give way: it returns to the queue (rule W5)
+    access_key: str = ""
 
 
 class StopRequested(Struct, tag="stop_requested"):
@@ -231,49 +237,7 @@ class Bumped(Struct, tag="bumped", omit_defaults=True):
     id: str
     order: int
     priority: int
-
-
-class RuleSet(Struct, tag="rule_set", omit_defaults=True):
-    """A cap or cooldown was set at run time; `rule` is all that is now set at run time for its selector."""
-
-    rule: Rule
-    cap_set: bool = False  # a person set the cap, and not only its options (rule P3)
-
-
-class CapRemoved(Struct, tag="cap_removed"):
-    """A selector has no cap, whatever the file says."""
-
-    kind: str
-    selector: str
-
-
-class CapReset(Struct, tag="cap_reset"):
-    """What was set at run time for a selector is forgotten."""
-
-    kind: str
-    selector: str
-
-
-class SelectorSeen(Struct, tag="selector_seen"):
-    """The environment of a request caps a selector that nothing else caps: it is counted from now on."""
-
-    kind: str
-    selector: str
-
-
-class FileLoaded(Struct, tag="file_loaded", omit_defaults=True):
-    """The config file's caps came into force."""
-
-    path: str
-    digest: str
-    modified: int
-    rules: tuple[Rule, ...]
-    seniority_ms: int | None = None
-    budgets: tuple[BudgetRule, ...] = ()
-    zone: Zone = UTC
-    plans: tuple[PlanRule, ...] = ()
-    preempt_after_ms: int = 0
-    weights: tuple[tuple[str, int], ...] = ()
+    by: str = ""
 
 
 class Observed(Struct, tag="observed", omit_defaults=True):
@@ -292,13 +256,15 @@ class Paused(Struct, tag="paused", omit_defaults=True):
     until: int
     cause: str = "manual"
     incident: bool = False  # a new incident began (rule P2)
+    by: str = ""
 
 
-class Resumed(Struct, tag="resumed"):
+class Resumed(Struct, tag="resumed", omit_defaults=True):
     """A pause was ended."""
 
     kind: str
     pool: str
+    by: str = ""
 
 
 class Reduced(Struct, tag="reduced", omit_defaults=True):
@@ -367,13 +333,15 @@ class BackedOff(Struct, tag="backed_off", omit_defaults=True):
     id: str = ""  # the lease that saw it
     identity: str = ""  # whose account that credential names, as `kind:salted hash`
     times: int = 0  # of calls: refusals in a row
+    by: str = ""
 
 
-class BackoffEnded(Struct, tag="backoff_ended"):
+class BackoffEnded(Struct, tag="backoff_ended", omit_defaults=True):
     """A backoff is over. `why`: time, cleared, probe, credential (it has changed), account (it names another)."""
 
     key: str
     why: str
+    by: str = ""
 
 
 class Chosen(Struct, tag="chosen"):

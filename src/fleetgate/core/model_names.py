@@ -1,8 +1,8 @@
 """Names of models and selectors (rules N1 to N4).
 
-A model is `provider[@account]/model`. A selector names the pools that a cap makes: `host`, `project`, `session`,
+A model is `provider[@account]/model`. A selector names the pools that a cap makes: `host`, `project`, `key`, `session`,
 `provider[@account]` or `provider[@account]/model`, the last two with `*` globs. A selector that names no
-account makes one pool for each account.
+account, project or key makes one pool for each of them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ ALIASES = {
     "x-ai": "xai",
 }
 KINDS = ("agents", "requests")
+MOST_KEY_NAME = 40
+_OWN_SCOPES = ("session", "project", "key", "host")  # what caps are for besides models
 
 # The families whose caps are named by default (rule A6): "opus_concurrency_cap".
 _FAMILIES = ("opus", "sonnet", "haiku")
 
 _MODEL_HELP = "a model is provider/model or provider@account/model, for example anthropic@work/claude-opus-4-6"
 _SELECTOR_HELP = (
-    "a selector is host, project, session, provider, provider/model, or either with @account and * globs, "
-    "for example umans, anthropic@work or */claude-opus-*"
+    "a selector is host, project, project:NAME, key, key:NAME, session, provider, provider/model, or one of the last "
+    "two with @account and * globs, for example umans, anthropic@work or */claude-opus-*"
 )
 
 
@@ -55,9 +57,10 @@ class Model(Struct, frozen=True):
 
 
 class Selector(Struct, frozen=True):
-    """What a cap applies to. `scope` is host, project, session or model; the rest are patterns of a model scope.
+    """What a cap applies to. `scope` is host, project, key, session or model; the rest are patterns of a model scope.
 
-    An empty `account` means one pool for each account; an empty `name` means every model of the provider.
+    An empty `account` means one pool for each account; an empty `name` means every model of the provider, or each
+    project or key.
     """
 
     text: str
@@ -76,12 +79,25 @@ class Selector(Struct, frozen=True):
 
     @property
     def narrowness(self) -> tuple[int, int, int]:
-        """Sorts the narrowest first: exact models, globbed models, providers, then project and host."""
+        """Sorts the narrowest first: exact models, globbed models, providers, then session, project, key and host."""
         if self.scope != "model":
-            return (4 if self.scope == "host" else 3, 0, 0)
+            return (3 + _OWN_SCOPES.index(self.scope), 0, 0)
         literal = len(self.name.replace("*", ""))
         rank = 2 if not self.name else 1 if "*" in self.name else 0
         return (rank, -literal, -len(self.provider.replace("*", "")) - len(self.account))
+
+    @property
+    def names_one(self) -> bool:
+        """Whether it names its account, project or key, and is not for each of them."""
+        return bool(self.account or (self.name and self.scope != "model"))
+
+    def is_for(self, project: str, key: str, session: str = "") -> bool:
+        """Whether a selector of a project, key or session applies to a request with these; "" is none."""
+        if self.scope == "project":
+            return not self.name or self.name == project
+        if self.scope == "session":
+            return bool(session)
+        return bool(key) and (not self.name or self.name == key)
 
     @property
     def family(self) -> str:
@@ -105,10 +121,10 @@ def parse_model(text: str) -> Model:
 
 def parse_selector(text: str) -> Selector:
     """Read a selector, or raise BadName with what a valid one looks like."""
-    if text in ("host", "project", "session"):
+    if text in _OWN_SCOPES:
         return Selector(text, text)
-    if text.startswith("project:"):
-        return _one_project(text)
+    if text.startswith(("project:", "key:")):
+        return _one_instance(text)
     head, slash, name = text.partition("/")
     provider, at, account = head.partition("@")
     valid = _word(provider, "*") and (not at or _word(account, "*")) and (not slash or _word(name, "*/:"))
@@ -117,14 +133,24 @@ def parse_selector(text: str) -> Selector:
     return Selector(text, "model", canonical(provider), account, name)
 
 
-def _one_project(text: str) -> Selector:
-    name = text.partition(":")[2]
-    if not 0 < len(name) <= 200 or not name.isprintable():
-        raise BadName(f"not a project: {shown(name)}; one project is project:NAME")
-    return Selector(text, "project", name=name)
+def _one_instance(text: str) -> Selector:
+    """One project or key: `project:NAME`, `key:NAME`."""
+    scope, _, name = text.partition(":")
+    valid = is_key_name(name) if scope == "key" else 0 < len(name) <= 200 and name.isprintable()
+    if not valid:
+        raise BadName(f"not a {scope}: {shown(name)}; one {scope} is {scope}:NAME")
+    return Selector(text, scope, name=name)
 
 
-def pool_id(selector: Selector, model: Model | None, host: str, project: str, session: str = "") -> str:
+def is_key_name(name: str) -> bool:
+    """Whether this can be the name of an access key: it is part of selectors, addresses and listings."""
+    word = name.replace("-", "a").replace("_", "a")
+    return 0 < len(name) <= MOST_KEY_NAME and word.isascii() and word.isalnum()
+
+
+def pool_id(
+    selector: Selector, model: Model | None, host: str, project: str, session: str = "", access_key: str = ""
+) -> str:
     """The name of the pool that `selector` makes for a request: its instance filled in (rule N3)."""
     if selector.scope == "host":
         return f"host:{host}"
@@ -132,6 +158,8 @@ def pool_id(selector: Selector, model: Model | None, host: str, project: str, se
         return f"project:{project}"
     if selector.scope == "session":
         return f"session:{session}"
+    if selector.scope == "key":
+        return f"key:{access_key}"
     assert model is not None
     if selector.account:
         # Of one provider the default account is not written; `*@default/m:x` keeps it, since `*/m:x` is another's.

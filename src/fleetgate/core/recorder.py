@@ -6,7 +6,10 @@ Every handler gets `record` and nothing else to change the state with.
 
 from __future__ import annotations
 
+from typing import Any
+
 from fleetgate.core import events as ev
+from fleetgate.core.access.authorship import SIGNED
 from fleetgate.core.deadlines import Deadlines
 from fleetgate.core.state.state import State
 
@@ -18,11 +21,15 @@ class Recorder:
         self._state = state
         self._deadlines = deadlines
         self.now = 0
+        self.by = ""  # the author of the command that is decided
         self.events: list[ev.Event] = []  # recorded since the command began
         self._effects = {kind: (apply, deadlines.arming.get(kind)) for kind, apply in state.applying.items()}
 
     def record(self, event: ev.Event) -> None:
         state, now = self._state, self.now
+        if self.by and type(event) in SIGNED:
+            signed: Any = event
+            signed.by = signed.by or self.by
         state.seq += 1
         state.at = now
         apply, arm = self._effects[type(event)]

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         run: str
         name: str
         log: bool
+        by: str
 
 
 def acquire_command(

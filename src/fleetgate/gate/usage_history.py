@@ -27,9 +27,9 @@ def used_by_runs(
             run = event.run or (event.id if event.kind == "agents" else "")
             host = hosts.pop(event.id, "")
             for then, usage in settled.pop(event.id, ()):
-                yield then, UsageRow(event.project, event.model, host, "", event.kind, usage), run
+                yield then, UsageRow(event.project, event.model, host, event.access_key, event.kind, usage), run
             if event.usage is not None:
-                yield at, UsageRow(event.project, event.model, host, "", event.kind, event.usage), run
+                yield at, UsageRow(event.project, event.model, host, event.access_key, event.kind, event.usage), run
         elif isinstance(event, ev.Settled):
             settled.setdefault(event.id, []).append((at, event.usage))
         elif isinstance(event, ev.Queued):
@@ -47,4 +47,4 @@ def used_by_runs(
             continue  # it ended after the history was read
         spec, run = lease.ticket.spec, lease.ticket.run or (ident if lease.ticket.spec.kind == "agents" else "")
         for then, usage in parts:
-            yield then, UsageRow(spec.project, lease.model, spec.host, "", spec.kind, usage), run
+            yield then, UsageRow(spec.project, lease.model, spec.host, spec.access_key, spec.kind, usage), run

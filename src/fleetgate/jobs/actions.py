@@ -68,8 +68,11 @@ def approve(gate: DirectGate, ident: str, by: str) -> None:
     ring(gate)
 
 
-def retry(gate: DirectGate, ident: str) -> None:
-    """Run a finished job again, with all its retries. It waits at the end of the queue."""
+def retry(gate: DirectGate, ident: str, by: str = "", access_key: str = "") -> None:
+    """Run a finished job again, with all its retries. It waits at the end of the queue.
+
+    With an access key it runs for that key from now on: nobody uses up what belongs to the key of another.
+    """
     unattended_ends.see_to_ends(gate)
     job = job_store.view(gate, ident).job
     if job.state not in state_machine.FINAL:
@@ -79,6 +82,7 @@ def retry(gate: DirectGate, ident: str) -> None:
     job.since, job.finished_at, job.why = gate.now(), 0, "run again"
     job.exit_code = job.signal = None
     job.outcome = ""
+    job.access_key = access_key or job.access_key
 
     def rows(decided: list[Decided]) -> list[SideWrite]:
         (asked,) = decided
@@ -90,7 +94,7 @@ def retry(gate: DirectGate, ident: str) -> None:
         return [job_record.write(ident, job)]
 
     command = job_record.acquire_command(ident, job)
-    command.since = None  # like a new one
+    command.since, command.by = None, by  # like a new one
     gate.decide([command], durable=True, side=rows)
     ring(gate)
 

@@ -100,7 +100,7 @@ class JobService:
 
     # Changing.
 
-    def submit(self, said: Sequence[dict[str, Any]], by: str) -> list[SubmittedShape]:
+    def submit(self, said: Sequence[dict[str, Any]], by: str, access_key: str) -> list[SubmittedShape]:
         """Put jobs in the queue, all or none; a relative folder is below the home of the service's user."""
         with self._lock:
             gate = self._gate
@@ -112,7 +112,7 @@ class JobService:
                 except BadRequest as error:
                     where = f"jobs[{number}]: " if len(said) > 1 else ""
                     raise BadRequest(f"{where}{error}") from error
-            submitted = submit.submit(gate, specs, by=by)
+            submitted = submit.submit(gate, specs, by=by, access_key=access_key)
             moments = LogTimes(gate)
             if len(submitted) == 1:
                 submit.taken_up(gate, submitted[0].id, _TAKEN_UP_S)
@@ -126,10 +126,10 @@ class JobService:
             actions.cancel(self._gate, found, by)
             return self._one(found)
 
-    def retry(self, ident: str, by: str) -> JobShape:
+    def retry(self, ident: str, by: str, access_key: str) -> JobShape:
         with self._lock:
             found = job_store.find_job(self._gate, ident)
-            actions.retry(self._gate, found)
+            actions.retry(self._gate, found, by, access_key)
             return self._one(found)
 
     def approve(self, ident: str, by: str) -> JobShape:

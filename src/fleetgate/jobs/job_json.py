@@ -69,6 +69,7 @@ def job_json(view: JobView, moments: LogTimes) -> JobShape:
             AttemptShape(each.attempt, each.model or None, usage_json(each.usage)) for each in job.attempts_spent
         ],
         work_class=job.spec.work_class,
+        access_key=job.access_key or None,
     )
 
 

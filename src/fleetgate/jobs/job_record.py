@@ -135,6 +135,7 @@ class Job(Struct, omit_defaults=True):
     spent: Usage | None = None  # by all attempts, as far as that is known
     attempts_spent: tuple[AttemptUsage, ...] = ()  # by each of the last ones
     gives_way: bool = False  # it is stopped for interactive work, and returns to the queue however it ends
+    access_key: str = ""  # the name of the access key that it was submitted with (rule E1)
     sealed: bool = False  # the command is in a file of its submitter (sealed_files.py); `spec` is only for display
 
     @property
@@ -156,7 +157,7 @@ def acquire_command(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
     spec = job.spec
     return job_command(
         ident,
-        _slot_spec(spec),
+        _slot_spec(spec, job.access_key),
         since=job.since,
         priority=spec.priority,
         expires_ms=spec.expires_ms,
@@ -168,10 +169,11 @@ def acquire_command(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
         any_host=spec.any_host,
         confirm=spec.confirm and not job.attempt,
         not_before=not_before,
+        by=job.by,
     )
 
 
-def _slot_spec(spec: JobSpec) -> Spec:
+def _slot_spec(spec: JobSpec, access_key: str) -> Spec:
     return Spec(
         models=spec.models,
         slots=spec.slots,
@@ -183,6 +185,7 @@ def _slot_spec(spec: JobSpec) -> Spec:
         family_caps=spec.family_caps,
         user=spec.user,
         work_class=spec.work_class,
+        access_key=access_key,
     )
 
 

@@ -45,16 +45,24 @@ class Submitted(Struct):
 
 
 def submit(
-    gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: int | None = None, secret_env: bool = False
+    gate: DirectGate,
+    specs: Sequence[JobSpec],
+    *,
+    by: str = "",
+    since: int | None = None,
+    secret_env: bool = False,
+    access_key: str = "",
 ) -> list[Submitted]:
     """Put jobs in the queue, all or none. Raises the error of the first that is refused.
 
-    With `secret_env` the values of their variables are kept in a file of the submitter, not in the store.
+    With `secret_env` the values of their variables are kept in a file of the submitter, not in the store. `access_key`
+    is the name of the key that the submitter has shown.
     """
     unattended_ends.see_to_ends(gate)
     began = gate.now() if since is None else since
     named = [name_owner(spec, gate.folder, shared_log=gate.log.is_shared) for spec in specs]
-    jobs = [Job(spec, state_machine.QUEUED, began, time_ns() // 1_000_000, by) for spec in named]
+    now = time_ns() // 1_000_000
+    jobs = [Job(spec, state_machine.QUEUED, began, now, by, access_key=access_key) for spec in named]
     asked = [acquire_command(new_id(), job) for job in jobs]
     if (secret_env and gate.folder) or must_seal(gate.folder, shared_log=gate.log.is_shared):
         jobs = [seal(gate.folder, command.id, job) for command, job in zip(asked, jobs, strict=True)]

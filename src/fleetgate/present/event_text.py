@@ -10,32 +10,39 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Reason, Rule
 from fleetgate.core.usage import Usage
 from fleetgate.gate.liveness import process_identity
+from fleetgate.present.access.key_listing import rights_text
 from fleetgate.present.budgets.plan_windows import PLAN_SENTENCES
 from fleetgate.present.cap_listing import reserve_said
-from fleetgate.present.json.access_keys import rights_text
 from fleetgate.present.json.events import without_secrets
 from fleetgate.present.json.usage import unit_of
 from fleetgate.present.request_text import command_of
-from fleetgate.present.text import amount_text, count, span, spent_text
+from fleetgate.present.text import amount_text, author, count, span, spent_text
 from fleetgate.signals.agents.placeholders import filled_text
 
 _COMMAND = 60
+_WITH_AUTHOR = frozenset(  # their sentences name the author themselves; of UsageAsked it is a process
+    (ev.Reclaimed, ev.Cancelled, ev.StopRequested, ev.Approved, ev.KeySet, ev.KeyRemoved, ev.UsageAsked)
+)
 _STATES = {"cancelled": "was cancelled", "lost": "is lost"}  # the others are words that fit a sentence
 
 
 def sentence(event: ev.Event, at: int) -> str:
-    """An event as a sentence."""
+    """An event as a sentence. A change names its author (rule E3)."""
     if isinstance(event, ev.Paused):
-        return _paused(event, at)
-    if isinstance(event, ev.BackedOff):
-        return _backed_off(event, at)
-    return _SENTENCES[type(event)](event)
+        text = _paused(event, at)
+    elif isinstance(event, ev.BackedOff):
+        text = _backed_off(event, at)
+    else:
+        text = _SENTENCES[type(event)](event)
+    by = getattr(event, "by", "") if type(event) not in _WITH_AUTHOR else ""
+    return f"{text} (by {author(by)})" if by else text
 
 
 def _queued(event: ev.Queued) -> str:
     models = ", ".join(event.ticket.spec.models) or "a slot"
     who = _named(event.ticket.id, event.ticket.name)
-    return f"{who} is waiting for {models}: {_brief(event.reason)}{_quoted(command_of(event.ticket))}"
+    by = f" (by {author(event.ticket.by)})" if event.ticket.by else ""
+    return f"{who} is waiting for {models}: {_brief(event.reason)}{_quoted(command_of(event.ticket))}{by}"
 
 
 def _deferred(event: ev.Deferred) -> str:
@@ -296,8 +303,8 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Recovering: lambda event: (
         f"no agents are admitted for a few seconds: {event.why or 'the store may have lost commits'}"
     ),
-    ev.Draining: lambda event: f"no new agents start on {event.host}{f' (by {event.by})' if event.by else ''}",
-    ev.DrainEnded: lambda event: f"{event.host} accepts new agents again{f' (by {event.by})' if event.by else ''}",
+    ev.Draining: lambda event: f"no new agents start on {event.host}",
+    ev.DrainEnded: lambda event: f"{event.host} accepts new agents again",
     ev.Renewed: _renewed,
     ev.Returned: lambda event: f"{event.id} did not take its slot: it is skipped until its process responds",
     ev.Asked: lambda event: f"{event.id} is waiting in the queue again",

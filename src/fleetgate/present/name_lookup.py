@@ -103,7 +103,12 @@ def kind_for(state: State, target: str, given: str | None = None, default: str =
             return kinds[0]
         if kinds:
             raise BadRequest(f"{target} is capped for both kinds: say --kind agents or --kind requests")
-    return default
+    return "requests" if is_of_key(target) else default
+
+
+def is_of_key(target: str) -> bool:
+    """Whether a selector or pool is of access keys. They mostly make calls."""
+    return target == "key" or target.startswith("key:")
 
 
 def _has_cap(state: State, kind: str, target: str) -> bool:
@@ -139,9 +144,8 @@ def pool_target(state: State, kind: str, target: str, host: str) -> str:
 def _no_pool(state: State, kind: str, target: str, host: str) -> str:
     cap = state.rules.caps.get((kind, target))
     if cap is not None and cap.capped:
-        each, example = "account", f"{target}:anthropic"
-        if target in ("project", "session"):
-            each, example = target, f"{target}:NAME"
+        own = target in ("project", "key", "session")
+        each, example = (target, f"{target}:NAME") if own else ("account", f"{target}:anthropic")
         return (
             f"{target} has no pool yet: there is one for each {each}, from its first request on; name it as {example!r}"
         )

@@ -43,7 +43,7 @@ def of_lease(state: State, lease: str, target: str | None, kind: str | None) -> 
 
 def of_target(state: State, target: str, kind: str | None, host: str) -> cmd.Report:
     found = kind or _kind_of(state, target) or kind_for(state, target)
-    if target.partition(":")[0] in ("host", "project", "session"):
+    if target.partition(":")[0] in ("host", "project", "key", "session"):
         raise BadRequest(f"a rate limit never acts on {target}: valid is a provider's pool or a model")
     if "*" not in target and _model(target) is not None:
         return cmd.Report(kind=found, target=target)

@@ -25,7 +25,7 @@ from fleetgate.gate.providers.account_login import IDENTITIES
 from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
 from fleetgate.gate.serving.model_calls import ModelCalls
 from fleetgate.proxy.access_log import AccessLog
-from fleetgate.proxy.callers import Callers
+from fleetgate.proxy.callers import Callers, may_name_run
 from fleetgate.proxy.calls.call import UpstreamCall
 from fleetgate.proxy.calls.exchange import Exchange
 from fleetgate.proxy.calls.shared_parts import CallParts
@@ -208,6 +208,8 @@ class Proxy:
                 400, "bad_path", "`..` in a path leads out of the provider's base URL: send the path that is meant"
             )
         asked = exchange.headers = read_headers(request.headers)
+        if (ours := self._settings.serve.trust_user_header) is not None:  # a user's name is not for providers
+            asked.sent = [pair for pair in asked.sent if pair[0] != ours.header.encode()]
         if asked.upgrade:
             what = asked.upgrade[:40].decode("latin-1")
             raise ProxyRefusal(
@@ -230,9 +232,12 @@ class Proxy:
         """The headers that are for us."""
         said = {name: value.decode("latin-1").strip() for name, value in ours.items()}
         run = said.get(b"lease", "")
-        if run and (known := self._calls.run(run)) is not None:
+        known = self._calls.run(run) if run else None
+        if known is not None and may_name_run(exchange, known.project):
             exchange.client = exchange.run = run
-            exchange.project, exchange.priority, exchange.run_model, exchange.work_class = known
+            exchange.project, exchange.priority, exchange.run_model, exchange.work_class, run_key = known
+            if exchange.trusted:  # others could name any run, and use up what is its key's
+                exchange.access_key_name = run_key
         if b"hold" in said:
             try:
                 exchange.hold_s = parse_duration_ms(said[b"hold"]) / 1000

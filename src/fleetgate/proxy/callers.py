@@ -99,6 +99,7 @@ class Callers:
 
     def apply_rights(self, exchange: Exchange, key: AccessKey) -> None:
         """Keep a call within what its access key allows. ProxyRefusal."""
+        exchange.access_key_name = key.name
         if key.project and exchange.project not in (_NO_PROJECT, key.project) and key.role == AGENT:
             sentence = f"the key {key.name} works for the project {key.project}, not for {shown(exchange.project)}"
             raise ProxyRefusal(403, "role_needed", sentence)
@@ -303,6 +304,12 @@ def _account_of_run(exchange: Exchange) -> str:
         return ""
     model = parse_model(exchange.run_model)
     return model.account if model.provider == exchange.route.provider else ""
+
+
+def may_name_run(exchange: Exchange, project: str) -> bool:
+    """Whether a call may say that it belongs to a run of this project: an agent's key works for one project."""
+    key = exchange.access_key
+    return key is None or key.role != AGENT or key.project == project
 
 
 def _can_be_renamed(exchange: Exchange) -> bool:

@@ -46,7 +46,9 @@ def _spec(gate: ServiceGate, body: AcquireBody, caller: Caller) -> Spec:
     if not project.isprintable() or project != project.strip():
         raise BadRequest(f"project {shown(project)}: valid is up to 100 printable characters")
     return gate.core.acquisition.spec(
-        models, body.kind, body.slots, project, body.any, read_model, work_class=caller.class_for(body.work_class)
+        *(models, body.kind, body.slots, project, body.any, read_model),
+        work_class=caller.class_for(body.work_class),
+        access_key=caller.named_key,
     )
 
 

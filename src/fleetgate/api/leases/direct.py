@@ -70,5 +70,5 @@ class DirectLeases:
             return await operations.ask(self._service, _acquire(body), caller, address, request.watch_client)
         if verb == "release":
             said = _release(body) if body else ReleaseBody()
-            return 200, await operations.release(self._service, ident, said, caller, caller.named(address))
+            return 200, await operations.release(self._service, ident, said, caller, caller.author)
         return 200, await operations.renew(self._service, ident, caller)

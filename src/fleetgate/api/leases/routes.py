@@ -15,7 +15,6 @@ from fleetgate.api.bodies import (
     RenewAnswer,
     StopAnswer,
 )
-from fleetgate.api.http.client import client_of
 from fleetgate.api.leases import operations
 from fleetgate.api.router.route import ApiRequest, ApiResponse, DocumentedAnswer, post
 from fleetgate.api.security.caller import Caller
@@ -50,7 +49,7 @@ async def renew(service: Service, caller: Caller, ident: str) -> RenewAnswer:
 async def release(
     service: Service, caller: Caller, request: ApiRequest, ident: str, data: ReleaseBody | None = None
 ) -> ReleaseAnswer:
-    return await operations.release(service, ident, data or ReleaseBody(), caller, client_of(request))
+    return await operations.release(service, ident, data or ReleaseBody(), caller, request.caller.author)
 
 
 @post(
@@ -60,4 +59,4 @@ async def release(
     role=AGENT,
 )
 async def stop(service: Service, caller: Caller, request: ApiRequest, ident: str) -> StopAnswer:
-    return await operations.stop(service, ident, caller, client_of(request))
+    return await operations.stop(service, ident, caller, request.caller.author)

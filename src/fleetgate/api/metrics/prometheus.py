@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 
-from fleetgate.api.metrics.usage_counters import UsageCounters
+from fleetgate.api.metrics.usage_counters import KeyCounters, UsageCounters
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
 from fleetgate.core.plans.reading import FULL
@@ -50,6 +50,9 @@ LABELS = {
     "fleetgate_usage_calls_total": ("project", "model", "source"),
     "fleetgate_usage_tokens_total": ("project", "model", "type"),
     "fleetgate_usage_cost_dollars_total": ("project", "model"),
+    "fleetgate_key_calls_total": ("key",),
+    "fleetgate_key_tokens_total": ("key",),
+    "fleetgate_key_cost_dollars_total": ("key",),
 }
 
 # Name -> type and help.
@@ -77,6 +80,9 @@ METRICS: dict[str, tuple[str, str]] = {
     "fleetgate_usage_calls_total": ("counter", "Model calls, by project, model and source of their numbers."),
     "fleetgate_usage_tokens_total": ("counter", "Tokens, by project, model and type."),
     "fleetgate_usage_cost_dollars_total": ("counter", "Cost in dollars, as far as it is known, by project and model."),
+    "fleetgate_key_calls_total": ("counter", "Model calls, by access key."),
+    "fleetgate_key_tokens_total": ("counter", "Tokens of all types, by access key."),
+    "fleetgate_key_cost_dollars_total": ("counter", "Cost in dollars, as far as it is known, by access key."),
     "fleetgate_budget_used": ("gauge", "What is used of a rate or budget, in its unit (usd: dollars)."),
     "fleetgate_budget_reserved": ("gauge", "What is reserved for running calls and agents, in the unit of the budget."),
     "fleetgate_budget_amount": ("gauge", "What a rate or budget allows per period, in its unit."),
@@ -124,6 +130,11 @@ class Counters:
             self._counters["fleetgate_usage_tokens_total"],
             self._counters["fleetgate_usage_cost_dollars_total"],
             self._lease,
+            KeyCounters(
+                self._counters["fleetgate_key_calls_total"],
+                self._counters["fleetgate_key_tokens_total"],
+                self._counters["fleetgate_key_cost_dollars_total"],
+            ),
         )
         self._batches = self._histograms["fleetgate_log_batch_size"]
         self._commits = self._counters["fleetgate_log_commits_total"]

@@ -12,6 +12,7 @@ from fleetgate.api.errors import RequestRefused
 from fleetgate.api.router.arguments import ArgumentReader, path_names
 from fleetgate.api.router.route import JSON, ApiRequest, ApiResponse, ApiRoute, Receive, Scope, Send
 from fleetgate.front.request import ClientLeft
+from fleetgate.gate.change_author import acting_as
 
 OnError = Callable[[ApiRequest, Exception], ApiResponse[Any]]
 
@@ -59,7 +60,8 @@ class Router:
                 bound, in_path = found
                 request.caller.must_be(bound.route.role)
                 status, media_type = bound.route.status, bound.route.media_type
-                answer = await bound.handler(**await bound.arguments.read(request, in_path))
+                with acting_as(request.caller.author):
+                    answer = await bound.handler(**await bound.arguments.read(request, in_path))
         except ClientLeft:
             return
         except Exception as error:

@@ -15,7 +15,6 @@ from fleetgate.api.bodies import (
     TargetBody,
 )
 from fleetgate.api.errors import conflict
-from fleetgate.api.http.client import client_of
 from fleetgate.api.router.route import ApiRequest, post
 from fleetgate.api.routes.caps import set_rule
 from fleetgate.api.security.caller import Caller
@@ -64,7 +63,7 @@ async def resume(service: Service, data: TargetBody) -> ResumeAnswer:
 async def drain(service: Service, request: ApiRequest, data: DrainBody | None = None) -> DrainShape:
     data = data or DrainBody()
     name = check_host(service.gate.host if data.host is None else data.host)
-    events = await service.change(cmd.Drain(name, client_of(request), data.end))
+    events = await service.change(cmd.Drain(name, request.caller.author, data.end))
     state, _ = await service.look()
     return drained(state, name, events)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from fleetgate.api.bodies import BumpAnswer, BumpBody, CancelAnswer, CancelBody
 from fleetgate.api.errors import conflict
-from fleetgate.api.http.client import client_of
 from fleetgate.api.router.route import ApiRequest, delete, post
 from fleetgate.api.security.caller import Caller
 from fleetgate.api.service import Service
@@ -19,12 +18,12 @@ from fleetgate.present.name_lookup import find_id, succeeded, waiting_ticket, wh
 
 @delete("/v1/tickets/{ident}", summary="Cancel a ticket", status=200, role=AGENT)
 async def cancel_one(service: Service, request: ApiRequest, ident: str) -> CancelAnswer:
-    return await _cancel(service, request.caller, [ident], client_of(request))
+    return await _cancel(service, request.caller, [ident], request.caller.author)
 
 
 @post("/v1/tickets/cancel", summary="Cancel tickets, all or none", status=200, role=AGENT)
 async def cancel(service: Service, request: ApiRequest, data: CancelBody) -> CancelAnswer:
-    return await _cancel(service, request.caller, data.ids, client_of(request))
+    return await _cancel(service, request.caller, data.ids, request.caller.author)
 
 
 async def _cancel(service: Service, caller: Caller, idents: list[str], by: str) -> CancelAnswer:

@@ -1,7 +1,8 @@
 """The caller of a request: its role, and what its access key allows (rules E1, E2).
 
 The service's token, and a browser that it signed in, may do everything. A local user whom the service trusts may read.
-An access key has a role of its own; the key of an agent works for one project only, and sees nothing of others.
+An access key has a role of its own, and so has a user whom a reverse proxy has signed in. The key of an agent works for
+one project only, and sees nothing of others.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Caller(NamedTuple):
 
     role: str
     key: AccessKey | None = None
+    user: str = ""  # a user whom a reverse proxy has signed in
+    label: str = ""  # what a caller without either is called in the history
 
     @property
     def may_change(self) -> bool:
@@ -45,21 +48,23 @@ class Caller(NamedTuple):
         """The only project that it may work for; "" for any."""
         return self.key.project if self.key is not None and self.role == AGENT else ""
 
-    def named(self, address: str) -> str:
-        """Its name in the history."""
-        at = f" {address}" if address else ""
-        return f"HTTP client{at}" if self.key is None else f"key {self.key.name}, HTTP client{at}"
+    @property
+    def author(self) -> str:
+        """Its name in the history (rule E3)."""
+        if self.key is not None:
+            return f"key {self.key.name}"
+        return f"user {self.user}" if self.user else self.label
 
     def must_be(self, role: str) -> None:
         """Refuse what needs another role."""
         if self.role in _ALLOWED[role]:
             return
-        if self.key is None:
+        if self.key is None and not self.user:
             raise RequestRefused(
                 401, "token_needed", "this needs the token, an access key, or a browser that `fleetgate open` signed in"
             )
         raise RequestRefused(
-            403, "role_needed", f"this needs the role {role}; the key {self.key.name} has the role {self.role}"
+            403, "role_needed", f"this needs the role {role}; the {self.author} has the role {self.role}"
         )
 
     def owns(self, state: State, ident: str) -> bool:
@@ -100,6 +105,6 @@ class Caller(NamedTuple):
 
 
 PUBLIC = Caller("")
-OWNER = Caller(ADMIN)
-READER = Caller(VIEWER)
-LOCAL_OPERATOR = Caller(OPERATOR)
+OWNER = Caller(ADMIN, label="owner")
+READER = Caller(VIEWER, label="a local user")
+LOCAL_OPERATOR = Caller(OPERATOR, label="a local user")

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from fleetgate.api.errors import RequestRefused, refusal
 from fleetgate.api.security.caller import LOCAL_OPERATOR, OWNER, PUBLIC, READER, Caller
+from fleetgate.api.security.forwarded_users import ForwardedUsers
 from fleetgate.api.security.sessions import HEADER
 from fleetgate.api.security.tokens import Tokens
 from fleetgate.core.access.keys import AccessKey
@@ -56,6 +57,8 @@ class Access(Struct):
     may_submit: bool  # jobs: with this, a client can run any command
     users: LocalUsers  # of this machine, who are trusted on loopback
     find_key: Callable[[str], AccessKey | None] = lambda _: None  # an access key by its text
+    named_key: Callable[[str], AccessKey | None] = lambda _: None  # or by its name
+    forwarded: ForwardedUsers | None = None  # users whom a reverse proxy has signed in
 
     def trusts(self, peer: object) -> bool:
         """Whether a connection comes, over loopback, from a user of this machine who needs no token to be trusted."""
@@ -167,13 +170,15 @@ class Guard:
         if given is not None:
             return self._caller_with(given)
         secret = found.get(HEADER)
-        if secret is not None and access.tokens.sessions.is_open(found.get(b"cookie", b""), secret):
-            return OWNER
+        if secret is not None and (signed_in := self._signed_in(found.get(b"cookie", b""), secret)) is not None:
+            return signed_in
         safe = request.method in _SAFE
         if safe and (path in _PUBLIC or path.startswith("/assets/")):
             return PUBLIC
         if (request.method, path) == _SIGN_IN:
             return PUBLIC
+        if access.forwarded is not None and (user := access.forwarded.find(request)) is not None:
+            return user
         if safe or (path.startswith("/concurrency/") and not access.concurrency_token):
             if access.trusts(request.peer):
                 return READER if safe else LOCAL_OPERATOR
@@ -185,6 +190,15 @@ class Guard:
             "this needs the token, as `Authorization: Bearer …`: it is in the file `token` of the state folder; "
             "in a browser, `fleetgate open` signs you in",
         )
+
+    def _signed_in(self, cookies: bytes, secret: bytes) -> Caller | None:
+        """The caller that a browser was signed in as: the owner, or a key that is still what it was then."""
+        sessions = self._access.tokens.sessions
+        found = sessions.find(cookies, secret)
+        if found is None or not found.key:
+            return None if found is None else OWNER
+        key = self._access.named_key(found.key)
+        return Caller(key.role, key) if key is not None and sessions.key_mark(key) == found.mark else None
 
     def _caller_with(self, authorization: bytes) -> Caller:
         """The owner of a token or of an access key."""

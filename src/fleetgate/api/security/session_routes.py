@@ -12,7 +12,7 @@ from fleetgate.api.security.link_files import remove_link_file, remove_old_link_
 from fleetgate.api.security.sessions import CODE_S, HEADER
 from fleetgate.api.service import Service
 from fleetgate.config.paths import state_folder
-from fleetgate.core.access.keys import ADMIN
+from fleetgate.core.access.keys import ADMIN, AGENT, AccessKey
 from fleetgate.front.asgi import request_of
 from fleetgate.present.wall_time import utc
 
@@ -35,30 +35,56 @@ async def session(service: Service, request: ApiRequest) -> SessionShape:
 
 @post(
     "/v1/session",
-    summary="Sign in with a one-time code",
+    summary="Sign in with a one-time code or an access key",
     status=200,
     role=ANYONE,
     headers=("set-cookie",),
 )
 async def sign_in(service: Service, request: ApiRequest, data: SignInBody) -> ApiResponse[SignInAnswer]:
+    if bool(data.code) == bool(data.key):
+        raise RequestRefused(400, "bad_request", "valid is either `code`, of a one-time link, or `key`, an access key")
     sessions = service.access.tokens.sessions
+    if data.key:
+        begun = sessions.begin(_key_for_page(service, data.key))
+    else:
+        _redeem(service, request, data.code)
+        begun = sessions.begin()
+    answer = SignInAnswer(begun.secret, utc(begun.ends_at * 1000) or "")
+    return ApiResponse(answer, headers=_headers(sessions.cookie_header(begun, tls=_is_tls(request))))
+
+
+def _key_for_page(service: Service, text: str) -> AccessKey:
+    """The access key that signs a browser in. RequestRefused."""
+    key = service.access.find_key(text.strip())
+    if key is None:
+        raise RequestRefused(403, "key_wrong", "this is not a valid access key: it is unknown, removed or expired")
+    if key.role == AGENT:
+        raise RequestRefused(
+            403,
+            "role_needed",
+            f"the key {key.name} has the role agent, which is for programs: the dashboard needs the role viewer, "
+            "operator or admin",
+        )
+    return key
+
+
+def _redeem(service: Service, request: ApiRequest, code: str) -> None:
+    """Use the code of a link up. RequestRefused."""
     access = service.access
+    sessions = access.tokens.sessions
     trusted = not access.loopback or access.trusts(request_of(request.scope).peer)
-    if not sessions.is_for(data.code, trusted=trusted):
+    if not sessions.is_for(code, trusted=trusted):
         raise RequestRefused(
             403,
             "stranger",
             "this link is only for the user who made it: `fleetgate open --share` makes one for other users of this "
             "machine, or to use behind a reverse proxy",
         )
-    if not sessions.redeem(data.code):
+    if not sessions.redeem(code):
         raise RequestRefused(
             403, "code_wrong", "this link was used already, or is too old: `fleetgate open` makes another"
         )
-    remove_link_file(state_folder(), data.code)
-    begun = sessions.begin()
-    answer = SignInAnswer(begun.secret, utc(begun.ends_at * 1000) or "")
-    return ApiResponse(answer, headers=_headers(sessions.cookie_header(begun, tls=_is_tls(request))))
+    remove_link_file(state_folder(), code)
 
 
 @delete("/v1/session", summary="Sign out: end the session", status=200, headers=("set-cookie",), role=ANYONE)
@@ -75,6 +101,7 @@ def session_of(service: Service, request: ApiRequest) -> SessionShape:
         may_change=request.caller.may_change,
         role=request.caller.role or None,
         key=request.caller.named_key or None,
+        user=request.caller.user or None,
         loopback=service.access.loopback,
         host=service.gate.host,
         seq=service.feed.seq,

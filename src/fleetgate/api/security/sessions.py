@@ -19,12 +19,20 @@ from time import time
 from typing import NamedTuple
 
 from fleetgate.api.security.one_time_marks import Marks
+from fleetgate.core.access.keys import AccessKey
 
 COOKIE = "fleetgate_session"
 HEADER = b"x-fleetgate-session"
 SESSION_S = 12 * 3600
 CODE_S = 300
 _SHARED = "shared"  # a code that any user of the machine may use, and a reverse proxy
+
+
+class SignedIn(NamedTuple):
+    """Whose session it is: a key's, or with "" the owner's."""
+
+    key: str = ""  # its name
+    mark: str = ""  # what the key was when it signed the browser in
 
 
 class BrowserSession(NamedTuple):
@@ -43,15 +51,25 @@ class Sessions:
         self._names = frozenset((self.cookie.encode(), f"__Host-{self.cookie}".encode()))
         self._marks = marks  # codes that were not used yet, and sessions that were ended
 
-    def begin(self) -> BrowserSession:
-        """A new session."""
+    def begin(self, key: AccessKey | None = None) -> BrowserSession:
+        """A new session, of the owner or of an access key."""
         ends_at = int(time()) + SESSION_S
         cookie = f"{ends_at}.{secrets.token_urlsafe(24)}"
+        if key is not None:
+            cookie += f".{key.name}.{self.key_mark(key)}"
         return BrowserSession(cookie, self._sign(cookie.encode()), ends_at)
 
-    def is_open(self, cookies: bytes, secret: bytes) -> bool:
-        """Whether a Cookie header has a session that belongs to the secret and has not ended."""
-        return self._find(cookies, secret) is not None
+    def find(self, cookies: bytes, secret: bytes) -> SignedIn | None:
+        """The session of a Cookie header that belongs to the secret and has not ended."""
+        found = self._find(cookies, secret)
+        if found is None:
+            return None
+        parts = found.decode().split(".")
+        return SignedIn(parts[2], parts[3]) if len(parts) == 4 else SignedIn()
+
+    def key_mark(self, key: AccessKey) -> str:
+        """What a key is now: another one after it was rotated, so that its sessions end with it."""
+        return hmac.digest(self._key, f"key {key.name} {key.digest}".encode(), "sha256").hex()[:32]
 
     def end(self, cookies: bytes, secret: bytes) -> None:
         """Sign out: the pair is worth nothing from now on."""

@@ -94,9 +94,10 @@ def set_(
 ) -> None:
     """Set how much of UNIT the requests of a selector may use per period.
 
-    SELECTOR is host, project (each project), project:NAME, provider, provider/model, or either with @account and *
-    globs. UNIT is calls, input, output, tokens or usd. A period of up to 1h is a rate, which refills all the time. day,
-    week and month begin at midnight in the config file's time_zone. A longer duration begins with the first use.
+    SELECTOR is host, project (each project), project:NAME, key (each access key), key:NAME, provider, provider/model,
+    or one of the last two with @account and * globs. UNIT is calls, input, output, tokens or usd. A period of up to 1h
+    is a rate, which refills all the time. day, week and month begin at midnight in the config file's time_zone. A
+    longer duration begins with the first use.
 
     --when-empty hold lets new requests wait, stop also stops running agents, fallback uses the next model, warn only
     reports. With --estimate max, a call reserves the most that it can use, and the budget is never exceeded.

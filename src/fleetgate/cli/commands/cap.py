@@ -107,15 +107,17 @@ def set_(
 ) -> None:
     """Set the maximum number of slots of a selector's pools, and their options; other options stay unchanged.
 
-    SELECTOR is host, project, session, provider, provider/model, or either with @account and * globs. Without an
-    account the cap applies to each account. A cap counts agents; with --kind requests it counts model calls. `host
-    auto` follows free memory. Setting a cap restores a limit that rate limits have lowered.
+    SELECTOR is host, project or project:NAME, key or key:NAME, session, provider, provider/model, or one of the last two
+    with @account and * globs. Without an account, project or key the cap applies to each. A cap counts agents; with
+    --kind requests it counts model calls. A cap of access keys counts model calls; with --kind agents it counts agents.
+    `host auto` follows free memory. Setting a cap restores a limit that rate limits have lowered.
 
     \b
     fleetgate cap set host 5
     fleetgate cap set 'anthropic@work/claude-opus-*' 8 --name work_opus
     fleetgate cap set umans 4 --kind requests --cooldown 350ms --on-429 step
     fleetgate cap set host 6 --reserve 1
+    fleetgate cap set key:ci 2
 
     Exit codes: 0; 64 when something is invalid (nothing is changed).
     """
@@ -151,7 +153,7 @@ def set_(
     for pool in _pools(gate.state, rule):
         if pool.used > pool.limit:
             tell(f"{pool.id}: {pool.used} running; no new ones start until the count is below the cap")
-    if kind is None and parse_selector(selector).scope == "model":
+    if kind is None and parse_selector(selector).scope in ("model", "key"):
         tell(_other_kind(rule.kind))
     if usage_gate and not gate.usage.can_ask(selector.partition("/")[0]):
         tell(f"note: {_no_usage(selector)}")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 
-from fleetgate.cli.click_helpers import json_option, opened_gate, read_duration_ms, show_result, whoami
+from fleetgate.cli.access.key_store import KeyStore, OwnKeys, ServiceKeys
+from fleetgate.cli.click_helpers import json_option, read_duration_ms, show_result
 from fleetgate.cli.completion_values import complete_key
 from fleetgate.cli.output.table import Column, show_table
-from fleetgate.cli.read_only_gate import current, opened, say_json
-from fleetgate.core.access.keys import ROLES, AccessKey, CreateKey, RemoveKey, RotateKey
+from fleetgate.cli.read_only_gate import say_json
+from fleetgate.core.access.keys import ROLES, AccessKey
 from fleetgate.core.entities import CLASSES
-from fleetgate.gate.access_keys import key_digest, new_key, store_salt
-from fleetgate.present.json.access_keys import key_json, rights_text
-from fleetgate.present.log_time import LogTimes
+from fleetgate.present.access.key_listing import AccessKeyShape, rights_text
+from fleetgate.present.access.key_request import KeyRequest
 from fleetgate.present.text import span
 
 _COLUMNS = (
@@ -21,6 +23,8 @@ _COLUMNS = (
     Column("PROJECT", name=True),
     Column("CLASS"),
     Column("MAX PRIORITY", right=True),
+    Column("RUNNING", right=True),
+    Column("WAITING", right=True),
     Column("CREATED"),
     Column("EXPIRES"),
 )
@@ -28,18 +32,27 @@ _ONCE = "this is the only time it is shown; keep it where only its user can read
 
 
 @click.group(short_help="Create, list, rotate and remove access keys.", no_args_is_help=True)
-def command() -> None:
+@click.option(
+    "--service", metavar="URL", help="Of a service elsewhere, with FLEETGATE_TOKEN (default: this machine's)."
+)
+@click.pass_context
+def command(context: click.Context, service: str | None) -> None:
     """Create, list, rotate and remove access keys for people and programs that use `fleetgate serve`.
 
     A key is sent as `Authorization: Bearer KEY`. Its role says what it may do: a viewer reads; an agent acquires
     slots, reports and submits jobs, all for its own project; an operator reads, and manages caps, queue and jobs; an
     admin also manages keys. The service's own token is an admin.
 
+    With --service, the keys are those of a service elsewhere. It is asked over HTTP, with the token or the access key
+    of an admin in FLEETGATE_TOKEN.
+
     \b
     fleetgate key create ci --role agent --project web --class batch --max-priority 0
     fleetgate key ls
     fleetgate key rm ci
+    fleetgate key --service https://gate.example.org ls
     """
+    context.obj = OwnKeys() if service is None else ServiceKeys(service)
 
 
 @command.command("create", short_help="Create a key and print it once.")
@@ -48,73 +61,91 @@ def command() -> None:
 @click.option("--project", default="", metavar="NAME", help="The project of all its requests. An agent needs one.")
 @click.option("--class", "work_class", type=click.Choice(CLASSES), help="The class of all its requests.")
 @click.option("--max-priority", type=int, metavar="N", help="The highest priority of its requests.")
+@click.option("--max-running", type=int, metavar="N", help="How many agents, and how many calls, it may run at once.")
+@click.option(
+    "--budget", "budgets", multiple=True, metavar="UNIT=AMOUNT/PERIOD", help="A budget of its own: usd=5/day."
+)
 @click.option("--expires", metavar="DURATION", help="How long it is valid, for example 90d (default: for ever).")
 @json_option
+@click.pass_obj
 def create(
+    keys: KeyStore,
     name: str,
     role: str,
     project: str,
     work_class: str | None,
     max_priority: int | None,
+    max_running: int | None,
+    budgets: tuple[str, ...],
     expires: str | None,
     as_json: bool,
 ) -> None:
     """Create a key and print it. It is not stored: only a salted digest of it is, so it cannot be shown again.
 
+    --max-running and --budget set caps and budgets of `key:NAME`, which `fleetgate cap set` and `fleetgate budget set`
+    change later.
+
     \b
     fleetgate key create ci --project web --class batch --max-priority 0
+    fleetgate key create bob --project web --max-running 4 --budget usd=20/day
     fleetgate key create wallboard --role viewer --expires 90d
 
-    Exit codes: 0; 64 when something is invalid, or there is a key with this name.
+    Exit codes: 0; 64 when something is invalid, or there is a key with this name; with --service, 69 when the service
+    does not answer, and 77 when it refuses.
     """
-    lasts_ms = read_duration_ms("--expires", expires)
-    gate = opened_gate()
-    text = new_key()
-    key = AccessKey(
-        name,
-        key_digest(store_salt(gate.replica), text),
-        role,
-        project,
-        work_class or "",
-        max_priority,
-        expires_at=gate.now() + lasts_ms if lasts_ms else 0,
-    )
-    gate.one(CreateKey(key, whoami(gate.host)), durable=True)
+    lasts_ms = read_duration_ms("--expires", expires) or 0
+    asked = KeyRequest(name, role, project, work_class or "", max_priority, lasts_ms, max_running, budgets)
+    text = keys.create(asked)
     if as_json:
         say_json({"name": name, "key": text})
         return
     click.echo(text)
-    click.echo(f"fleetgate: created {name}: {rights_text(key)}; {_ONCE}", err=True)
+    rights = rights_text(AccessKey(name, "", role, project, work_class or "", max_priority))
+    if max_running is not None:
+        rights += f", {max_running} at once"
+    rights += "".join(f", {budget}" for budget in budgets)
+    click.echo(f"fleetgate: created {name}: {rights}; {_ONCE}", err=True)
 
 
 @command.command("ls", short_help="List the keys.")
 @json_option
-def ls(as_json: bool) -> None:
-    """List the keys and what they may do. The keys themselves are not stored.
+@click.pass_obj
+def ls(keys: KeyStore, as_json: bool) -> None:
+    """List the keys, what they may do and what they have at the gate. The keys themselves are not stored.
 
     \b
     fleetgate key ls
     fleetgate key ls --json
     """
-    with opened(configured=False) as gate:
-        state, moments = current(gate), LogTimes(gate)
-        shapes = [key_json(key, moments) for _, key in sorted(state.access_keys.items())]
-        if as_json:
-            say_json({"keys": shapes})
-            return
-        rows = []
-        for shape, (_, key) in zip(shapes, sorted(state.access_keys.items()), strict=True):
-            ends = "expired" if shape.expired else f"in {span(key.expires_at - moments.now)}" if key.expires_at else "-"
-            priority = "" if key.max_priority is None else str(key.max_priority)
-            age = f"{span(max(moments.now - key.created_at, 0))} ago"
-            rows.append([key.name, key.role, key.project, key.work_class, priority, age, ends])
-        show_table(_COLUMNS, rows, "no keys (to make one: fleetgate key create NAME --project PROJECT)")
+    shapes = keys.every()
+    if as_json:
+        say_json({"keys": shapes})
+        return
+    now = datetime.now(UTC)
+    rows = [_row(shape, now) for shape in shapes]
+    show_table(_COLUMNS, rows, "no keys (to make one: fleetgate key create NAME --project PROJECT)")
+
+
+def _row(shape: AccessKeyShape, now: datetime) -> list[str]:
+    ends = "expired" if shape.expired else f"in {_distance(shape.expires_at, now)}" if shape.expires_at else "-"
+    caps = sorted(set(shape.caps.values()))
+    running = f"{shape.running} of {'/'.join(map(str, caps))}" if caps else str(shape.running)
+    priority = "" if shape.max_priority is None else str(shape.max_priority)
+    made = f"{_distance(shape.created_at, now)} ago"
+    rights = [shape.name, shape.role, shape.project or "", shape.work_class or "", priority]
+    return [*rights, running, str(shape.waiting), made, ends]
+
+
+def _distance(moment: str | None, now: datetime) -> str:
+    """How far a moment is from now."""
+    return span(abs(int((datetime.fromisoformat(moment or "") - now).total_seconds() * 1000)))
 
 
 @command.command("rotate", short_help="Replace a key by a new one with the same rights.")
 @click.argument("name", shell_complete=complete_key)
 @json_option
-def rotate(name: str, as_json: bool) -> None:
+@click.pass_obj
+def rotate(keys: KeyStore, name: str, as_json: bool) -> None:
     """Replace a key by a new one with the same name and rights, and print it. The old one is worth nothing at once.
 
     \b
@@ -122,9 +153,7 @@ def rotate(name: str, as_json: bool) -> None:
 
     Exit codes: 0; 64 when there is no such key.
     """
-    gate = opened_gate()
-    text = new_key()
-    gate.one(RotateKey(name, key_digest(store_salt(gate.replica), text), whoami(gate.host)), durable=True)
+    text = keys.rotate(name)
     if as_json:
         say_json({"name": name, "key": text})
         return
@@ -135,14 +164,16 @@ def rotate(name: str, as_json: bool) -> None:
 @command.command("rm", short_help="Remove a key.")
 @click.argument("name", shell_complete=complete_key)
 @json_option
-def rm(name: str, as_json: bool) -> None:
+@click.pass_obj
+def rm(keys: KeyStore, name: str, as_json: bool) -> None:
     """Remove a key: it is worth nothing at once. Slots and jobs that it asked for continue.
+
+    Caps and budgets of `key:NAME` that were set at run time end with it.
 
     \b
     fleetgate key rm ci
 
     Exit codes: 0; 64 when there is no such key.
     """
-    gate = opened_gate()
-    gate.one(RemoveKey(name, whoami(gate.host)), durable=True)
+    keys.remove(name)
     show_result(as_json, {"removed": name}, f"removed {name}")

@@ -82,6 +82,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("finished", local_and_utc(job.finished_at) if job.finished_at else ""),
         ("timeout", format_duration(spec.timeout_ms) if spec.timeout_ms else ""),
         ("key", spec.key),
+        ("access key", job.access_key),
         ("session", spec.session),
     ]
     return [(name, text) for name, text in facts if text]

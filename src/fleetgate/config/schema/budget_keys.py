@@ -14,12 +14,13 @@ from fleetgate.core.model_names import parse_selector, shown
 
 _LONGEST_PROJECT = 100
 _SELECTORS = (
-    "a budget is for host, project, project:NAME, provider or provider/model, the last two with @account and * globs"
+    "a budget is for host, project, project:NAME, key, key:NAME, provider or provider/model, the last two with "
+    "@account and * globs"
 )
 
 
 def read_budget_selector(text: str) -> str:
-    """The selector of a budget: that of a cap, or `project:NAME`."""
+    """The selector of a budget: that of a cap."""
     if text in BUDGET_OPTIONS:
         raise BadValue(f"{shown(text)} is an option of a budget, not a selector: write SELECTOR = {{ {text} = … }}")
     if text == "session":
@@ -27,7 +28,7 @@ def read_budget_selector(text: str) -> str:
     word, colon, name = text.partition(":")
     if colon and "/" not in word:
         if word == "key":
-            raise BadValue(f"{shown(text)}: budgets of keys are not supported yet; {_SELECTORS}")
+            return v.read_selector(text)
         if word != "project":
             hint = f": did you mean {word}?" if word == "host" else ""
             raise BadValue(f"not a selector: {shown(text)}{hint or ';'} {_SELECTORS}")

@@ -158,8 +158,8 @@ _HOST_KEYS = (_HOST_CAP, *_common("agents"), *_FOR_HOST)
 CAP_OPTIONS = frozenset(key.name for key in _MODEL_KEYS + _HOST_KEYS)
 
 MODEL_CAP = Short("cap", "cap", Table("a cap on models", _MODEL_KEYS))
-PLAIN_CAP = Short("cap", "cap", Table("a cap on `host`, `project` or `session`", _PLAIN_KEYS))
+PLAIN_CAP = Short("cap", "cap", Table("a cap on `host`, `project`, `key` or `session`", _PLAIN_KEYS))
 _SUBAGENTS = Scalar("whole number from 1", v.read_cap)
 HOST_CAP = Short("cap", "cap", Table("the cap on agents of one machine", _HOST_KEYS))
-AGENT_CAPS: dict[str, Shape] = {"host": HOST_CAP, "project": PLAIN_CAP, "subagents": _SUBAGENTS}
-CALL_CAPS: dict[str, Shape] = {"host": PLAIN_CAP, "project": PLAIN_CAP, "session": PLAIN_CAP}
+AGENT_CAPS: dict[str, Shape] = {"host": HOST_CAP, "project": PLAIN_CAP, "key": PLAIN_CAP, "subagents": _SUBAGENTS}
+CALL_CAPS: dict[str, Shape] = {name: PLAIN_CAP for name in ("host", "project", "key", "session")}

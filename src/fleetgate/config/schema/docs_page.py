@@ -44,6 +44,9 @@ host = { cap = "auto", reserve = "6GiB", per_agent = "512MiB", max = 12 }
 subagents = 4
 # Per project.
 project = 6
+# Per access key, and for one of them.
+key = 4
+"key:ci" = 2
 # Names with / * or @ are written in quotes. Without an account it is a cap for each account.
 "anthropic/claude-opus-*" = { cap = 4, reserve = 1, lendable = true }
 "anthropic@work/claude-opus-*" = { cap = 8, name = "work_opus", max_hold = "4h" }
@@ -68,6 +71,8 @@ openai = { tokens = 2_000_000, per = "1m", burst = 500_000, when_empty = "fallba
 project = { usd = 20, per = "day" }
 # This one, which is never exceeded; its running agents are stopped when it is used up.
 "project:nightly" = { usd = 5.50, per = "day", when_empty = "stop", estimate = "max" }
+# One access key.
+"key:ci" = { usd = 10, per = "day" }
 
 # How the windows of a subscription are shared: people come first, and batch work keeps to the pace.
 [plans]
@@ -151,6 +156,14 @@ local_users = "self"            # the users of this machine that it trusts witho
 tls_cert = "/etc/fleetgate/tls.pem"
 tls_key = "/etc/fleetgate/tls.key"
 
+# Users whom a reverse proxy has signed in. It shows a secret, and names the user in a header.
+[serve.trust_user_header]
+header = "X-Forwarded-User"
+from = ["127.0.0.1"]
+secret_file = "/etc/fleetgate/proxy-secret"
+users = { alice = "admin", bob = "operator" }
+role = "viewer"                 # of everyone else
+
 # Jobs: how long finished jobs are kept, and how much output of each.
 [jobs]
 keep = "3d"
@@ -185,10 +198,11 @@ keep = "800d"
 
 VALUES = """\
 - A **model** is `provider/model` or `provider@account/model`; the account is `default` when it is left out.
-- A **selector** is `host` (one pool for each machine), `project` (one for each project), `provider` or
-  `provider/model`, the latter two with `@account` and `*` globs. Without an account it makes one pool for each account.
-- The selector of a **budget** may also be `project:NAME`, one project. Its amounts are whole numbers or text like
-  `"400k"` and `"2M"`; dollars have up to 6 decimals and are exact.
+- A **selector** is `host` (one pool for each machine), `project` (one for each project) or `project:NAME`, `key` (one
+  for each access key) or `key:NAME`, `provider` or `provider/model`, the last two with `@account` and `*` globs.
+  Without an account it makes one pool for each account. Requests without an access key are in no pool of `key`.
+- The amounts of a **budget** are whole numbers or text like `"400k"` and `"2M"`; dollars have up to 6 decimals and are
+  exact.
 - A **cap** is a whole number from 1, or a table of the keys below. `host = 3` is short for `host = { cap = 3 }`.
 - A **duration** is text like `"350ms"`, `"10m"`, `"1h30m"`, `"24h"` or `"2d"`; a bare number is seconds.
 - A **size** is text like `"512MiB"`, `"6GiB"` or `"1.5G"` (the same as GiB; `GB` is 1000 MB); a bare number is bytes.
@@ -253,6 +267,8 @@ def _sections() -> list[str]:
             sections.append(_section(f"`[[{key.name}]]`", shape.item))
         elif isinstance(shape, Table):
             sections.append(_section(f"`[{key.name}]`", shape))
+            inner = [(each.name, each.shape) for each in shape.keys]
+            sections += [_section(f"`[{key.name}.{name}]`", of) for name, of in inner if isinstance(of, Table)]
     return sections
 
 

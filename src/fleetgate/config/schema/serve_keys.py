@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleetgate.config import value_types as v
 from fleetgate.config.schema.shapes import Array, Key, Scalar, Table
+from fleetgate.config.schema.user_header_keys import USER_HEADER
 
 SERVE = Key(
     "serve",
@@ -77,6 +78,7 @@ SERVE = Key(
                 "The private key of `tls_cert`.",
                 '"/etc/fleetgate/tls.key"',
             ),
+            USER_HEADER,
         ),
     ),
     "The HTTP service.",

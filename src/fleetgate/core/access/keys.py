@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from fleetgate.core.entities import BudgetRule, Rule
+
 VIEWER, AGENT, OPERATOR, ADMIN = "viewer", "agent", "operator", "admin"
 ROLES = (VIEWER, AGENT, OPERATOR, ADMIN)
 
@@ -28,11 +30,18 @@ class AccessKey(Struct, frozen=True, omit_defaults=True):
         return not self.expires_at or now < self.expires_at
 
 
-class CreateKey(Struct, tag="create_key"):
-    """Make an access key known (rule E1)."""
+def key_selector(name: str) -> str:
+    """The selector of a key's own caps and budgets."""
+    return f"key:{name}"
+
+
+class CreateKey(Struct, tag="create_key", omit_defaults=True):
+    """Make an access key known, with caps and budgets of its own (rule E1)."""
 
     key: AccessKey
-    by: str
+    by: str = ""
+    rules: tuple[Rule, ...] = ()
+    budgets: tuple[BudgetRule, ...] = ()
 
 
 class RotateKey(Struct, tag="rotate_key"):
@@ -40,14 +49,14 @@ class RotateKey(Struct, tag="rotate_key"):
 
     name: str
     digest: str
-    by: str
+    by: str = ""
 
 
 class RemoveKey(Struct, tag="remove_key"):
     """End an access key."""
 
     name: str
-    by: str
+    by: str = ""
 
 
 KeyCommand = CreateKey | RotateKey | RemoveKey

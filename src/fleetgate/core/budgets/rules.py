@@ -99,7 +99,7 @@ class BudgetRules:
         for selector, rule, source in self._in_force:
             if not _applies(selector, spec, model):
                 continue
-            instance = pool_id(selector, model, spec.host, spec.project)
+            instance = pool_id(selector, model, spec.host, spec.project, access_key=spec.access_key)
             need = BudgetNeed(budget_name(instance, rule), rule, source)
             if need.name not in found and (spec.kind == "requests" or not need.is_rate):
                 found[need.name] = need
@@ -111,13 +111,12 @@ class BudgetRules:
 
 
 def _names_no_instance(entry: tuple[Selector, BudgetRule, str]) -> bool:
-    selector = entry[0]
-    return not (selector.account or (selector.scope == "project" and selector.name))
+    return not entry[0].names_one
 
 
 def _applies(selector: Selector, spec: Spec, model: Model | None) -> bool:
     if selector.scope == "host":
         return bool(spec.host)
-    if selector.scope == "project":
-        return not selector.name or selector.name == spec.project
-    return model is not None and selector.matches(model)
+    if selector.scope == "model":
+        return model is not None and selector.matches(model)
+    return selector.is_for(spec.project, spec.access_key)

@@ -48,10 +48,10 @@ class UsageSums:
         self.hour = 0  # since 1970, by the clock of the log
         self._sums: dict[Dimensions, RunningSum] = {}
 
-    def add(self, project: str, model: str, host: str, kind: str, usage: Usage, at: int) -> None:
+    def add(self, project: str, model: str, host: str, access_key: str, kind: str, usage: Usage, at: int) -> None:
         if not self._sums:
             self.hour = at // HOUR_MS
-        key = (project, model, host, "", kind, usage.source, usage.cost is not None)
+        key = (project, model, host, access_key, kind, usage.source, usage.cost is not None)
         known = self._sums.get(key)
         if known is None:
             known = self._sums[key] = RunningSum()

@@ -122,4 +122,5 @@ def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ti
         0 if size is None else min(max(size.max_tokens, 0), MOST_TOKENS),
         command.name,
         command.log,
+        command.by,
     )

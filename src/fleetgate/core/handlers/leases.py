@@ -113,6 +113,7 @@ class LeaseHandler:
                 total,
                 ticket.run,
                 ticket.name,
+                spec.access_key,
             )
         )
 
@@ -176,6 +177,7 @@ class LeaseHandler:
                 ticket.run,
                 ticket.name,
                 bool(lease.gives_way_to),
+                spec.access_key,
             )
         )
 

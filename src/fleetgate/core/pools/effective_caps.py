@@ -67,7 +67,7 @@ class Cap(Struct, frozen=True):
 
     @property
     def learns(self) -> bool:
-        """Whether the limit is found and followed automatically. Our own caps (host, project) never learn."""
+        """Whether the limit is found and followed automatically. Our own caps (host, project, key) never learn."""
         return self.on_429 == "adapt" and self.cap is not None and self.selector.scope == "model"
 
     @property
@@ -154,7 +154,7 @@ class Rules:
         ]
         by_pool: dict[str, list[Cap]] = {}
         for cap in caps:
-            pool = pool_id(cap.selector, model, spec.host, spec.project, spec.agent_session)
+            pool = pool_id(cap.selector, model, spec.host, spec.project, spec.agent_session, spec.access_key)
             by_pool.setdefault(pool, []).append(cap)
         configured = {cap.selector.scope for cap in caps if cap.configured}
         found = []
@@ -208,29 +208,25 @@ def _first(values: list[T | None], default: T) -> T:
 
 
 def default_cooldown_ms(kind: str, selector: Selector) -> int:
-    """A session is counted by us alone, so a slot of it is free at once."""
-    return 0 if selector.scope == "session" else COOLDOWN_MS[kind]
+    """A session or a key is counted by us alone, so a slot of it is free at once."""
+    return 0 if selector.scope in ("session", "key") else COOLDOWN_MS[kind]
 
 
 def _on_429(kind: str, selector: Selector) -> str:
-    """Our own caps (host, project) never learn."""
+    """Our own caps (host, project, key) never learn."""
     return ON_429[kind] if selector.scope == "model" else "pause"
 
 
 def _names_no_account(cap: Cap) -> bool:
-    """Whether a cap is for each account or project, and not for one."""
-    selector = cap.selector
-    return not (selector.account or (selector.scope == "project" and selector.name))
+    return not cap.selector.names_one
 
 
 def _applies(selector: Selector, spec: Spec, model: Model | None) -> bool:
     if selector.scope == "host":
         return bool(spec.host) and not spec.supervisor
-    if selector.scope == "project":
-        return not selector.name or selector.name == spec.project
-    if selector.scope == "session":
-        return bool(spec.agent_session)
-    return model is not None and selector.matches(model)
+    if selector.scope == "model":
+        return model is not None and selector.matches(model)
+    return selector.is_for(spec.project, spec.access_key, spec.agent_session)
 
 
 def makes(selector: Selector, pool: str) -> bool:

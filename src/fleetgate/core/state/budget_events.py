@@ -59,7 +59,7 @@ class BudgetEvents:
         spec = ticket.spec
         run = state.leases.get(ticket.run) if ticket.run else None
         host = spec.host if run is None else run.ticket.spec.host
-        state.usage.add(spec.project, lease.model, host, spec.kind, usage, at)
+        state.usage.add(spec.project, lease.model, host, spec.access_key, spec.kind, usage, at)
         if run is not None:
             run.spent = usage if run.spent is None else run.spent.plus(usage)
 

@@ -37,7 +37,8 @@ def budget_views(state: State, now: int) -> list[BudgetView]:
     """Every budget; also those that name their one instance and of which nothing was used yet."""
     for rule, _ in state.budget_rules.rules():
         selector = parse_selector(rule.selector)
-        is_one = bool(selector.name) if selector.scope == "project" else "*" not in selector.provider
+        own = selector.scope in ("project", "key")
+        is_one = selector.names_one if own else "*" not in selector.provider
         need = state.budget_rules.find(f"{rule.selector} {rule.unit}/{rule.per}") if is_one else None
         if need is not None:
             state.budget(need)

@@ -49,15 +49,16 @@ class Acquisition:
         *,
         work_class: str | None = None,
         session: str = "",
+        access_key: str = "",
     ) -> Spec:
         """The spec of a request, which decides what pools it needs. Each different one is checked once.
 
         `read_name` reads the name of a model, and may raise when it is not valid. Without a class, the request has the
-        one that the config names for its project.
+        one that the config names for its project. `access_key` is the name of the key that the caller has shown.
         """
         try:
             models = (model,) if isinstance(model, str) else tuple(model)
-            key = (models, kind, slots, project, any_candidate, read_name, work_class, session)
+            key = (models, kind, slots, project, any_candidate, read_name, work_class, session, access_key)
             spec = self._specs.get(key)
         except TypeError:
             raise BadRequest(f"not a model, nor several: {model!r}") from None
@@ -69,6 +70,7 @@ class Acquisition:
                     *(named, kind, slots, core.host, project, any_candidate),
                     work_class=core.settings.classes.get(project, NORMAL) if work_class is None else work_class,
                     agent_session=session,
+                    access_key=access_key,
                 )
             )
             if core.log.is_shared:
@@ -136,7 +138,10 @@ class Acquisition:
             return Reason("no_credentials", text, model=spec.models[0])
         if passed_over:
             command.spec = self.spec(
-                left, spec.kind, spec.slots, spec.project, spec.any_candidate, work_class=spec.work_class
+                *(left, spec.kind, spec.slots, spec.project, spec.any_candidate),
+                work_class=spec.work_class,
+                session=spec.agent_session,
+                access_key=spec.access_key,
             )
         return None
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fleetgate.core import commands as cmd
+from fleetgate.gate.change_author import sign
 from fleetgate.gate.replica.replica import Decided, Replica
 
 Batch = list[tuple[cmd.Command, "asyncio.Future[Decided] | None"]]
@@ -55,6 +56,7 @@ class GroupCommit:
 
     def post(self, command: cmd.Command, *, durable: bool = False) -> asyncio.Future[Decided]:
         """Have a command decided; the future gets the result. With `durable` it is on disk by then."""
+        sign((command,), self._replica.me)  # here, in the context of the caller
         future: asyncio.Future[Decided] = self.loop.create_future()
         self._durable = self._durable or durable
         self.put(command, future)

@@ -60,6 +60,7 @@ class Run(NamedTuple):
     priority: int
     model: str  # "" where it has none
     work_class: str
+    access_key: str
 
 
 class SeenRates(NamedTuple):
@@ -97,10 +98,14 @@ class ModelCalls:
         any_candidate: bool,
         work_class: str | None = None,
         session: str = "",
+        access_key: str = "",
     ) -> Spec:
         """The spec of such a call."""
         return self._core.acquisition.spec(
-            models, "requests", 1, project, any_candidate, work_class=work_class, session=session
+            *(models, "requests", 1, project, any_candidate),
+            work_class=work_class,
+            session=session,
+            access_key=access_key,
         )
 
     def check_in_time(self, spec: Spec, within_s: float, run: str = "") -> None:
@@ -273,7 +278,8 @@ class ModelCalls:
             return None
         if lease is None or lease.ticket.body_bytes:  # a call is not a run
             return None
-        return Run(lease.ticket.spec.project, lease.ticket.priority, lease.model, lease.ticket.spec.work_class)
+        spec = lease.ticket.spec
+        return Run(spec.project, lease.ticket.priority, lease.model, spec.work_class, spec.access_key)
 
     async def salt(self) -> bytes:
         """The store's salt for hashes of credentials; the first process that needs it creates it."""

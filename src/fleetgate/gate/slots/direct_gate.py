@@ -23,6 +23,7 @@ from fleetgate.core.pools.backoff import concerns
 from fleetgate.core.state.state import State
 from fleetgate.core.views.budget_views import budgets_stopping
 from fleetgate.core.views.pool_and_lease_views import TicketView, ticket_view
+from fleetgate.gate.change_author import sign
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.liveness.host_beats import HostBeats
 from fleetgate.gate.liveness.host_observer import HostObserver, first_look
@@ -116,6 +117,7 @@ class DirectGate(BaseSlotGate):
         prelude = self.news()
         skipped = len(prelude)
         writes = (lambda decided: side(decided[skipped:])) if callable(side) else side
+        sign([*prelude, *commands], self.me)
         with self.lock_wait():
             decided = self.replica.decide([*prelude, *commands], durable=durable, side=writes)
         self._reclaim_from_unreachable()

@@ -163,7 +163,7 @@ def find_budget(state: State, given: str, now: int) -> BudgetView:
 
 def _is_meant(view: BudgetView, name: str) -> bool:
     instance, unit, per = split_name(view.name)
-    bare = instance.removeprefix("project:")
+    bare = instance.removeprefix("project:").removeprefix("key:")
     return name in (instance, bare, f"{instance} {unit}", f"{instance} {per}", f"{instance} {unit} per {per}")
 
 

@@ -93,7 +93,7 @@ def _nested(record: Struct, moments: LogTimes) -> Json:
 @lru_cache(1024)
 def _spec_fields(spec: Spec) -> Json:
     """Most requests are like others: shared, and not to be changed."""
-    return asdict(spec) | {"host": spec.host or None}
+    return asdict(spec) | {"host": spec.host or None, "access_key": spec.access_key or None}
 
 
 class _Kinds(NamedTuple):

@@ -75,6 +75,7 @@ class JobShape(Struct):
     usage: SpentShape | None  # by all attempts so far; null: not known
     attempts: list[AttemptShape]  # the usage of each of the last attempts that have ended
     work_class: str = field(default=BATCH, name="class")
+    access_key: str | None = None  # the name of the access key that it was submitted with
 
 
 class JobFilter(Struct, frozen=True):

@@ -142,6 +142,7 @@ class TicketShape(Struct):
     work_class: str = field(default=NORMAL, name="class")
     name: str | None = None
     session: str | None = None  # of a call through the proxy: the session of the agent that makes it
+    access_key: str | None = None  # the name of the access key that it was requested with
 
 
 class LeaseShape(Struct):
@@ -176,6 +177,7 @@ class LeaseShape(Struct):
     cannot_stop: str | None = None  # why not
     stop_by: str | None = None  # who requested that it is stopped
     output: str | None = None  # the path of what it prints, where that is kept
+    access_key: str | None = None
 
 
 class CapacityShape(Struct):
@@ -273,6 +275,7 @@ def ticket_json(view: TicketView, moments: LogTimes) -> TicketShape:
         work_class=ticket.spec.work_class,
         name=ticket.name or None,
         session=ticket.spec.agent_session or None,
+        access_key=ticket.spec.access_key or None,
     )
 
 
@@ -304,6 +307,7 @@ def lease_json(view: LeaseView, moments: LogTimes) -> LeaseShape:
         work_class=ticket.spec.work_class,
         name=ticket.name or None,
         session=ticket.spec.agent_session or None,
+        access_key=ticket.spec.access_key or None,
         job=ticket.job,
         can_stop=not (cannot_stop := why_not_to_stop(lease)),
         cannot_stop=cannot_stop or None,

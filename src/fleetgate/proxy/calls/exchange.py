@@ -33,6 +33,7 @@ class Exchange:
 
     __slots__ = (
         "access_key",
+        "access_key_name",
         "account",
         "apart",
         "api",
@@ -99,6 +100,7 @@ class Exchange:
         self.body = body
         self.trusted = False  # the client may use the keys of the config
         self.access_key: AccessKey | None = None  # that the client brought
+        self.access_key_name = ""  # of that key, or of the key that the run was requested with: its caps count
         self.key = ""  # to be sent instead of the client's own
         self.own = False  # what is sent is the account's own credential
         self.secret = ""  # the client's own key

@@ -135,7 +135,9 @@ class CallSlots:
         """
         models = models or tuple(exchange.candidates)
         anyone = len(models) > 1 and self._calls.is_paused(models[0])
-        spec = self._calls.spec(models, exchange.project, anyone, exchange.work_class, exchange.session)
+        spec = self._calls.spec(
+            models, exchange.project, anyone, exchange.work_class, exchange.session, exchange.access_key_name
+        )
         self._calls.check_in_time(spec, left_s(exchange), exchange.run)
         exchange.queued_at = exchange.queued_at or perf_counter()
         exchange.pending = self._calls.ask(

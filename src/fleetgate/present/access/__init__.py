@@ -1,0 +1,1 @@
+"""Access keys for people: how one is asked for, and how they are listed."""
