@@ -165,6 +165,7 @@ def test_e1_the_command_manages_the_keys_of_a_service_elsewhere(gate: Served, an
 
 # Every command as HTTP has it, with the key of an agent. "": it works on files of its machine, and HTTP has nothing.
 AS_HTTP: dict[str, list[tuple[str, str, dict[str, Any] | None]]] = {
+    "accounts": [("GET", "/v1/accounts", None)],
     "acquire": [("POST", "/v1/leases", {**BODY, "project": "web"})],
     "release": [("POST", "/v1/leases/{lease}/release", {"force": True})],
     "approve": [("POST", "/v1/jobs/{job}/approve", {})],

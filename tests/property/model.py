@@ -93,6 +93,11 @@ def scope_of(selector: str) -> str:
     return scope if scope in OWN else "model"
 
 
+def default_cooldown_ms(kind: str, selectors: list[str]) -> int:
+    """E1: what is counted by us alone is free at once."""
+    return 0 if scope_of(selectors[0]) == "key" else COOLDOWN_MS[kind]
+
+
 def names_one(selector: str) -> bool:
     """Whether a selector names its account or key, and is not for each of them."""
     return bool(selector_parts(selector)[1]) if scope_of(selector) == "model" else ":" in selector
@@ -601,7 +606,7 @@ class Book:
                 learned = self.learned.setdefault((spec.kind, pool), Learned())
                 learned.ended(ident, spec.slots, outcome == "ok", self.now)
                 continue
-            cooldown = self.option(spec.kind, group, "cooldown_ms", COOLDOWN_MS[spec.kind])
+            cooldown = self.option(spec.kind, group, "cooldown_ms", default_cooldown_ms(spec.kind, group))
             if cooldown:
                 self.cooling.setdefault((spec.kind, pool), []).append((self.now + cooldown, spec.slots))
 

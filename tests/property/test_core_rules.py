@@ -71,7 +71,8 @@ def test_c2_c4_n3_the_pools_and_limits_of_a_request_are_what_the_model_says(file
         limit = expected[need.pool].limit
         assert need.most == (UNLIMITED if limit is None else limit), need.pool
         group = book.groups(spec, spec.models[0])[need.pool]
-        assert need.cap.cooldown_ms == book.option(spec.kind, group, "cooldown_ms", simple.COOLDOWN_MS[spec.kind])
+        default = simple.default_cooldown_ms(spec.kind, group)
+        assert need.cap.cooldown_ms == book.option(spec.kind, group, "cooldown_ms", default)
         assert need.cap.max_hold_ms == book.option(spec.kind, group, "max_hold_ms", simple.MAX_HOLD_MS[spec.kind])
     narrowness = [need.cap.selector.narrowness for need in needs]
     assert narrowness == sorted(narrowness), "the narrowest first"

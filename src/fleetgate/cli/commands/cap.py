@@ -107,7 +107,7 @@ def set_(
 ) -> None:
     """Set the maximum number of slots of a selector's pools, and their options; other options stay unchanged.
 
-    SELECTOR is host, project or project:NAME, key or key:NAME, session, provider, provider/model, or one of the last two
+    SELECTOR is host, project, project:NAME, key, key:NAME, session, provider, provider/model, or one of the last two
     with @account and * globs. Without an account, project or key the cap applies to each. A cap counts agents; with
     --kind requests it counts model calls. A cap of access keys counts model calls; with --kind agents it counts agents.
     `host auto` follows free memory. Setting a cap restores a limit that rate limits have lowered.

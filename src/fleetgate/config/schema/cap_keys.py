@@ -162,4 +162,4 @@ PLAIN_CAP = Short("cap", "cap", Table("a cap on `host`, `project`, `key` or `ses
 _SUBAGENTS = Scalar("whole number from 1", v.read_cap)
 HOST_CAP = Short("cap", "cap", Table("the cap on agents of one machine", _HOST_KEYS))
 AGENT_CAPS: dict[str, Shape] = {"host": HOST_CAP, "project": PLAIN_CAP, "key": PLAIN_CAP, "subagents": _SUBAGENTS}
-CALL_CAPS: dict[str, Shape] = {name: PLAIN_CAP for name in ("host", "project", "key", "session")}
+CALL_CAPS: dict[str, Shape] = dict.fromkeys(("host", "project", "key", "session"), PLAIN_CAP)
