@@ -71,7 +71,7 @@ def approve(gate: DirectGate, ident: str, by: str) -> None:
 def retry(gate: DirectGate, ident: str, by: str = "", access_key: str = "") -> None:
     """Run a finished job again, with all its retries. It waits at the end of the queue.
 
-    With an access key it runs for that key from now on: nobody uses up what belongs to the key of another.
+    With an access key it runs for that key from now on, so that no client uses up what belongs to the key of another.
     """
     unattended_ends.see_to_ends(gate)
     job = job_store.view(gate, ident).job

@@ -77,7 +77,7 @@ class ForwardedUsers:
 
 
 def forwarded_users(trusted: TrustedHeader | None) -> ForwardedUsers | None:
-    """What the config says; None: nobody is trusted like this. ConfigError where the secret cannot be used."""
+    """What the config says; None: no one is trusted like this. ConfigError where the secret cannot be used."""
     if trusted is None:
         return None
     path = os.path.expanduser(trusted.secret_file)
