@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fleetgate.core.state.state import State
+from fleetgate.gate.serving.access_keys import AccessKeys, KeyNotKnownYet
 from tests.api.served import Served
 from tests.postgres_server import Server
 from tests.postgres_stores import fresh_store
@@ -184,13 +188,54 @@ def test_e1_no_key_is_stored_or_shown(gate: Served, agent: str):
 
 
 @pytest.mark.postgres
-def test_e1_on_postgresql_a_key_that_was_created_or_removed_elsewhere_is_known_soon(postgres: Server, tmp_path: Path):
+def test_e1_on_postgresql_a_key_that_was_created_elsewhere_is_known_at_once_and_a_removed_one_soon(
+    postgres: Server, tmp_path: Path
+):
     with Served(tmp_path, FLEETGATE_STORE=fresh_store(postgres)) as gate:
-        key = create(gate, "ci", "--project", "web")
 
-        def status() -> int:
+        def status(key: str) -> int:
             return gate.request("POST", "/v1/leases", {"models": ["umans/coder"]}, token=key).status
 
-        gate.wait_until(lambda: status() == 201, "the new key is known")
-        assert gate.cli("key", "rm", "ci").returncode == 0
-        gate.wait_until(lambda: status() == 401, "the removed key is known")
+        keys = [create(gate, name, "--project", "web") for name in ("one", "two", "three")]
+        assert [status(key) for key in keys] == [201, 201, 201]
+        assert gate.cli("key", "rm", "one").returncode == 0
+        gate.wait_until(lambda: status(keys[0]) == 401, "the removed key is known")
+        key = create(gate, "four", "--project", "web")
+        called = gate.request("GET", "/anthropic/v1/nothing", token="", x_api_key=key)
+        assert b"this access key is not valid" not in called.body, "the proxy knows it, too"
+        viewer = create(gate, "five", "--role", "viewer")
+        signed_in = [gate.request("POST", "/v1/session", {"key": key}, token="").status for key in (viewer, "fgk_no")]
+        assert signed_in == [200, 403]
+        unknown = gate.request("GET", "/anthropic/v1/nothing", token="", x_api_key="fgk_unknown")
+        assert (unknown.status, b"this access key is not valid" in unknown.body) == (401, True)
+
+
+async def test_e1_guesses_of_keys_cost_few_looks_at_a_shared_log():
+    loop = asyncio.get_running_loop()
+    looks: list[asyncio.Future[None]] = []
+
+    def look() -> asyncio.Future[None]:
+        looks.append(loop.create_future())
+        loop.call_soon(looks[-1].set_result, None)
+        return looks[-1]
+
+    core: Any = SimpleNamespace(
+        loop=loop,
+        now=lambda: 0,
+        log=SimpleNamespace(is_shared=True),
+        commits=SimpleNamespace(busy=False, catch_up_in_thread=look),
+        replica=SimpleNamespace(loaded=SimpleNamespace(state=State())),
+    )
+    keys, began = AccessKeys(core), loop.time()
+    waiting = set()
+    for number in range(1000):
+        with pytest.raises(KeyNotKnownYet) as caught:
+            keys.find(f"fgk_{number}")
+        waiting.add(caught.value.looked)
+        if number % 100 == 0:
+            await asyncio.sleep(0.01)  # a look may begin
+    async with asyncio.timeout(30):
+        await asyncio.wait([*waiting])
+    assert 1 <= len(looks) <= 2 + (loop.time() - began) / 0.25
+    assert keys.find("fgk_999") is None, "after the look"
+    assert keys.find("sk-of-a-provider") is None

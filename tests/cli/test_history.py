@@ -456,3 +456,11 @@ def test_o7_a_reader_that_leaves_is_not_worth_a_word(cli: Cli):
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 0"
     assert done.stderr == ""
+
+
+def test_o7_the_sentences_begin_in_one_column_whatever_the_types(cli: Cli):
+    lease = cli.occupy()
+    cli.gate.replica.decide([cmd.Stop(lease, "ann@box")])
+    lines = cli.ok("history", "--type", "granted,stop_requested").splitlines()
+    assert [line.split()[3] for line in lines] == ["granted", "stop_requested"]
+    assert {line.index(lease) for line in lines} == {39}

@@ -69,10 +69,12 @@ def test_w3_whatever_comes_there_is_a_line(cli: Cli, said: bytes):
 def test_w3_without_a_store_there_is_a_line(cli: Cli):
     cli.env("FLEETGATE_HOME", str(cli.folder / "nothing"))
     assert statusline(cli, limits(10)).startswith("fleetgate: 5h 10% until ")
+    assert statusline(cli, {}) == "fleetgate: 0 running\n", "nothing ever ran"
     cli.env("FLEETGATE_STORE", "postgresql://gate@127.0.0.1:1/nothing")
     assert statusline(cli, limits(10)).startswith("fleetgate: 5h 10% until ")
+    assert statusline(cli, {}) == "fleetgate: shared store\n"
     cli.env("FLEETGATE_STORE", "nonsense")
-    assert statusline(cli, {}) == "fleetgate: starting\n"
+    assert statusline(cli, {}) == "fleetgate: run `fleetgate doctor`\n"
 
 
 def test_w3_a_file_that_is_not_ours_to_believe_is_ignored(cli: Cli):

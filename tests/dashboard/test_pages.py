@@ -334,3 +334,66 @@ def test_D1_sixty_pools_and_six_hundred_waiting_are_grouped_sorted_and_drawn_at_
     assert page.evaluate("row => row.isConnected", kept)
     check_widths(page, 320)
     _forget_choices(page)
+
+
+def test_D1_back_closes_a_dialog_and_then_leads_to_the_page_before(server: Server, open_page: Opened) -> None:
+    ident = jobs.submit(server, "true", name="nightly")
+    page = open_page()
+    dialog = page.get_by_role("dialog")
+    pages = page.get_by_role("navigation", name="Pages")
+    pages.get_by_role("link", name="Usage").click()
+    pages.get_by_role("link", name="Fleet").click()
+    expect(page.locator("#fleet-page")).to_be_visible()
+
+    def show_keys() -> None:
+        page.keyboard.press("?")
+        expect(dialog).to_be_visible()
+
+    # One without an address.
+    show_keys()
+    page.go_back()
+    expect(dialog).to_have_count(0)
+    expect(page.locator("#fleet-page")).to_be_visible()
+    page.go_forward()
+    expect(dialog).to_have_count(0)
+
+    # One with an address.
+    page.locator("#job-list").get_by_role("button", name="nightly", exact=True).click()
+    expect(page).to_have_url(re.compile(f"#/jobs/{ident}$"))
+    page.go_back()
+    expect(dialog).to_have_count(0)
+    expect(page).to_have_url(re.compile(r"#/$"))
+    page.go_forward()
+    expect(dialog).to_contain_text(f"Job {ident}")
+    page.go_back()
+    expect(dialog).to_have_count(0)
+
+    # Those that are closed otherwise leave nothing behind that Back would have to pass.
+    for _ in range(3):
+        show_keys()
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+    page.locator("#job-list").get_by_role("button", name="nightly", exact=True).click()
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.evaluate("history.back()")  # two steps of the history: `go_back` would wait for one only
+    expect(page.locator("#usage-page")).to_be_visible()
+    expect(page.locator("#fleet-page")).to_be_hidden()
+
+
+def test_D1_back_leaves_a_question_that_a_dialog_led_to(server: Server, open_page: Opened) -> None:
+    server.caps(umans=1)
+    (held,) = server.ask("umans/coder", "agent")
+    page = open_page()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Events").click()
+    _go(page, f"#/leases/{held}")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(f"Lease {held}")
+    dialog.get_by_role("button", name="Free the slot").click()
+    expect(dialog).to_contain_text("Cancel")
+    page.go_back()
+    expect(dialog).to_have_count(0)
+    assert held in server.gate.read().leases
+    page.go_back()
+    expect(page.locator("#events-page")).to_be_visible()

@@ -4,6 +4,7 @@
   good, the provider decides.
 - The guard admits any other request, or refuses it. Then the lease routes are answered directly, and everything else
   by the ASGI application.
+- A request with an access key that is not known here waits for one look at the log, and is handled again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from fleetgate.api.leases.direct import DirectLeases
 from fleetgate.api.security.request_guard import Guard, refuse, text_path
 from fleetgate.front.asgi import AsgiHandler
 from fleetgate.front.request import ClientRequest
+from fleetgate.gate.serving.access_keys import KeyNotKnownYet
 
 
 class ProxyHandler(Protocol):
@@ -40,6 +42,8 @@ class Dispatch:
             self._pass_on(request)
         except RequestRefused as error:
             refuse(request, error)
+        except KeyNotKnownYet as error:
+            error.looked.add_done_callback(lambda _: None if request.gone else self(request))
         except Exception as error:
             complain(f"{request.method} {request.path.decode('latin-1')}", error)
             if request.response_begun:

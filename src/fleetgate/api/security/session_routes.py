@@ -14,6 +14,7 @@ from fleetgate.api.service import Service
 from fleetgate.config.paths import state_folder
 from fleetgate.core.access.keys import ADMIN, AGENT, AccessKey
 from fleetgate.front.asgi import request_of
+from fleetgate.gate.serving.access_keys import KeyNotKnownYet
 from fleetgate.present.wall_time import utc
 
 _MARGIN_S = 5  # the file is a little younger than the code
@@ -45,7 +46,7 @@ async def sign_in(service: Service, request: ApiRequest, data: SignInBody) -> Ap
         raise RequestRefused(400, "bad_request", "valid is either `code`, of a one-time link, or `key`, an access key")
     sessions = service.access.tokens.sessions
     if data.key:
-        begun = sessions.begin(_key_for_page(service, data.key))
+        begun = sessions.begin(await _key_for_page(service, data.key.strip()))
     else:
         _redeem(service, request, data.code)
         begun = sessions.begin()
@@ -53,9 +54,14 @@ async def sign_in(service: Service, request: ApiRequest, data: SignInBody) -> Ap
     return ApiResponse(answer, headers=_headers(sessions.cookie_header(begun, tls=_is_tls(request))))
 
 
-def _key_for_page(service: Service, text: str) -> AccessKey:
+async def _key_for_page(service: Service, text: str) -> AccessKey:
     """The access key that signs a browser in. RequestRefused."""
-    key = service.access.find_key(text.strip())
+    while True:
+        try:
+            key = service.access.find_key(text)
+            break
+        except KeyNotKnownYet as error:
+            await error.looked
     if key is None:
         raise RequestRefused(403, "key_wrong", "this is not a valid access key: it is unknown, removed or expired")
     if key.role == AGENT:

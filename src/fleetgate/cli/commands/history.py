@@ -38,7 +38,8 @@ _ONLY_ON_REQUEST = (
 )  # every second while requests are waiting: they would hide the rest
 _LINES = 50
 _COMMAND = 60
-_INDENT = " " * 34
+_TYPE_WIDTH = max(map(len, TYPES))
+_INDENT = " " * (25 + _TYPE_WIDTH)
 _AT_ONCE = 500  # lines, written together
 
 Row = tuple[int, int, ev.Event]  # sequence number, log time, event
@@ -239,7 +240,7 @@ def _before(seq: int, at: int, event: ev.Event, moments: LogTimes) -> list[Cell]
     return [
         Cell(moments.local(at), "dim"),
         Cell(f"  {seq:>5}  "),
-        Cell(f"{name:<9}", _STYLES.get(type(event), "")),
+        Cell(f"{name:<{_TYPE_WIDTH}}", _STYLES.get(type(event), "")),
         Cell("  "),
     ]
 

@@ -29,9 +29,10 @@ def print_line(account: str = "") -> int:
         folder, text = _folder(), _stdin()
         known = _known(folder)
         line = " | ".join(_parts(known, _said(text), account or own_account(known.get("logins", {}))))
+        line = line or _without_data(folder)
     except Exception:
         pass  # nothing that goes wrong here concerns the agent
-    sys.stdout.write(f"fleetgate: {line or 'starting'}\n")
+    sys.stdout.write(f"fleetgate: {line or 'run `fleetgate doctor`'}\n")
     sys.stdout.flush()
     try:
         if folder:
@@ -69,6 +70,15 @@ def _folder() -> str:
     return folder if folder and os.path.isdir(folder) else ""
 
 
+def _without_data(folder: str) -> str:
+    """The line where nothing is known: the file comes soon, nothing ever ran here, or the store is elsewhere."""
+    from fleetgate.config.paths import sqlite_folder, store_url
+
+    if folder:
+        return "starting"
+    return "0 running" if sqlite_folder(store_url()) else "shared store"
+
+
 def _stdin() -> bytes:
     text = b""
     if sys.__stdin__ is not None and not os.isatty(0):
@@ -86,9 +96,9 @@ def _known(folder: str) -> dict[str, Any]:
     try:
         with open(os.path.join(folder, FILE), "rb") as file:
             found = json.loads(file.read(_MOST_BYTES))
-    except (OSError, ValueError, RecursionError):
+        return found if isinstance(found, dict) and abs(time() - found["at"]) < USELESS_S else {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) and abs(time() - found["at"]) < USELESS_S else {}
 
 
 def _said(text: bytes) -> dict[str, tuple[int, float]]:

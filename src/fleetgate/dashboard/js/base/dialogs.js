@@ -1,4 +1,5 @@
-// Dialogs: the browser's own <dialog>, which keeps the focus inside, closes by Esc and gives the focus back.
+// Dialogs: the browser's own <dialog>, which keeps the focus inside, closes by Esc and gives the focus back. Back closes it, too.
+import { guardDialog } from "./back.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
@@ -37,6 +38,7 @@ export function dialog({ title, kicker = "", body, wide = false }) {
       resolve(result);
     });
     document.body.append(node);
+    guardDialog();
     node.showModal();
     /** @type {HTMLElement | null} */ (node.querySelector("[autofocus]"))?.focus();
   });

@@ -1,5 +1,6 @@
 // The pages, by the fragment of the address: #/pools/NAME?kind=requests, #/projects/NAME, #/events?text=web, #/usage?by=model,
 // #/budgets. A job, lease or ticket (#/jobs/ID) is a dialog over the fleet's page. Anything else is the fleet.
+import { setEntry } from "../base/back.js";
 import { closeDialogs } from "../base/dialogs.js";
 import { attr, byId, h, show } from "../base/dom.js";
 import { onChange, store, update } from "../state/store.js";
@@ -50,7 +51,7 @@ export const itemAddress = (type, id) => address(`${type}/${encodeURIComponent(i
 export function goTo(page, query = {}, { replace = false } = {}) {
   const to = address(page, query);
   if (to === location.hash) return;
-  history[replace ? "replaceState" : "pushState"](null, "", to);
+  setEntry({ address: to, push: !replace });
   readAddress();
 }
 
@@ -82,15 +83,16 @@ function readAddress() {
 
 /** Put what a dialog shows into the address while it is open. @param {string} to  an address @returns {() => void}  takes it out again */
 export function nameInAddress(to) {
-  const before = location.hash === to || !location.hash ? "#/" : location.hash;
-  replaceAddress(to);
+  const opened = location.hash === to; // by its address
+  const before = opened || !location.hash ? "#/" : location.hash;
+  replaceAddress({ address: to, guard: true, named: true, push: !opened && !history.state?.guard });
   return () => {
-    if (location.hash === to) replaceAddress(before);
+    if (location.hash === to) replaceAddress({ address: before, guard: !opened });
   };
 }
 
 function replaceAddress(to) {
-  history.replaceState(null, "", to);
+  setEntry(to);
   known = location.hash;
 }
 
