@@ -5,7 +5,7 @@
 let here = entry();
 let skips = false;
 
-/** A guard is named while it has the address of its dialog: whoever comes back to it opens the dialog again. */
+/** A guard is named while it has the address of its dialog: coming back to it opens the dialog again. */
 function entry() {
   const { guard = false, named = false } = history.state ?? {};
   return { guard, named, hash: location.hash };
