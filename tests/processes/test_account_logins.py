@@ -95,6 +95,14 @@ def test_a_job_has_the_login_of_its_account_at_each_attempt(fleet: Fleet):
     assert jobs.cli("logs", ident).out == f"{login} 1\n{login} 2\n"
 
 
+def test_a_run_inside_a_run_on_another_account_does_not_inherit_its_login(fleet: Fleet):
+    fleet.configure(ACCOUNTS)
+    env = home(fleet, ".claude-work")
+    inner = [*FLEETGATE, "run", "-m", "anthropic/claude-x", "--", *SHOW[:-1], "inner"]
+    done = fleet.done("-m", "anthropic@work/claude-x", "--", *inner, env=env)
+    assert done.out == "anthropic/claude-x||inner\n"
+
+
 @pytest.mark.parametrize(
     ("env", "said"),
     [

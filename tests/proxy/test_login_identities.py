@@ -151,3 +151,18 @@ def test_a_token_that_has_ended_is_not_held_against_the_account(
     assert answer.status == 401
     assert account(gate, "login-2") == first
     assert not gate.get("/v1/backoffs").json["backoffs"]
+
+
+def test_m3_a_call_of_a_run_on_an_account_with_a_key_goes_upstream_with_that_key(
+    proxied: Callable[..., Proxied],
+) -> None:
+    more = '[providers."anthropic@work"]\nkey_env = "WORK_KEY"'
+    gate = proxied(more=more, WORK_KEY="sk-ant-api03-of-work", ANTHROPIC_API_KEY="sk-ant-api03-of-default")
+    lease = gate.ok("POST", "/v1/leases", {"models": ["anthropic@work/claude-x"], "wait_s": 0})["lease"]
+    answer = gate.chat(f"/l/{lease}{PATH}", MESSAGES, x_api_key="sk-ant-api03-of-default")
+    assert answer.status == 200
+    assert answer.headers["x-fleetgate-model"] == "anthropic@work/claude-x"
+    assert gate.provider.seen[-1].headers["x-api-key"] == "sk-ant-api03-of-work"
+    answer = gate.chat(PATH, MESSAGES, x_api_key="sk-ant-api03-of-default")
+    assert gate.provider.seen[-1].headers["x-api-key"] == "sk-ant-api03-of-default", "without a run, as it came"
+    gate.ok("POST", f"/v1/leases/{lease}/release", {})

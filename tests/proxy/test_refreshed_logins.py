@@ -32,7 +32,7 @@ class CountingProvider(RawUpstream):
         self.questions = self.calls = 0
         self.most: Counter[str] = Counter()
         self.refused: set[str] = set()  # organizations that have used up their window
-        self.names_owner = True
+        self.names_owner = self.answers_questions = True
         self.takes_s = 0.0
         self._now: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -50,6 +50,8 @@ class CountingProvider(RawUpstream):
         named = f"anthropic-organization-id: {owner}\r\n" if self.names_owner else ""
         if line.startswith("GET"):
             self.questions += 1
+            if not self.answers_questions:
+                return b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}"
             return f"HTTP/1.1 200 OK\r\n{named}Content-Length: 2\r\n\r\n{{}}".encode()
         with self._lock:
             self.calls += 1
@@ -135,6 +137,24 @@ def test_m1_a_new_token_of_another_account_is_counted_and_reported_as_of_its_own
     (backoff,) = gate.get("/v1/backoffs").json["backoffs"]
     assert backoff["key"].partition("/")[0] not in (first, account(gate, "login-2"))
     assert account(gate, "login-1") == first
+
+
+def test_m1_a_provider_that_names_nobody_is_asked_once_and_each_token_is_an_account(
+    proxied: Callable[..., Proxied], provider: CountingProvider
+) -> None:
+    """As behind a gateway with bearer keys of its own: the calls are in the queue from the first one on."""
+    provider.names_owner = provider.answers_questions = False
+    provider.takes_s = 0.05
+    gate = proxied(provider.url, requests="anthropic = { cap = 2, cooldown = 0 }")
+    provider.owners = {f"bearer-{n}": f"user-{n}" for n in range(4)}
+    crowd(gate, [f"bearer-{n % 4}" for n in range(60)])
+    assert provider.most == {f"user-{n}": 2 for n in range(4)}
+    assert 1 <= provider.questions <= 4
+    assert len({account(gate, f"bearer-{n}") for n in range(4)}) == 4
+    asked = provider.questions
+    provider.owners["bearer-new"] = "user-new"
+    account(gate, "bearer-new")
+    assert provider.questions == asked
 
 
 def test_m1_a_backoff_and_a_window_outlive_the_token_and_the_service(

@@ -236,6 +236,16 @@ class Callers:
             self._accounts.accept(exchange.route.provider, exchange.secret, exchange.account)
         self._fill(exchange)
 
+    def counts_at_once(self, exchange: Exchange) -> bool:
+        """Let a call to the queue whose token nothing identifies, where it can be of no account that is known."""
+        provider = exchange.route.provider
+        known = self._identities.accounts(provider) or self._accounts.many_are_refused
+        if not exchange.trusted or known or not self._identities.is_login(exchange):
+            return False
+        exchange.apart = False
+        self._fill(exchange)
+        return True
+
     def possible_logins(self, exchange: Exchange) -> list[tuple[str, str]]:
         """The accounts that the unproven token of a trusted caller's login may be of, each with the call's model."""
         if not exchange.trusted or not self._identities.is_login(exchange):

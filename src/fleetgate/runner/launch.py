@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 def environment_for(lease: Lease, settings: Settings, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables of this process, those in `more`, those of the account's login, and the agent's model and lease.
 
-    The account is that of the lease: the one that was chosen. Its login wins over any other.
+    The account is that of the lease: the one that was chosen. Its login wins over any other, and that of an enclosing
+    run is not passed on.
     """
-    env = {**os.environ, **(more or {}), **login_for(lease.model, settings)}
+    outer = login_for(os.environ.get("FLEETGATE_MODEL", ""), settings)  # of the run that this one is in
+    env = {name: value for name, value in os.environ.items() if outer.get(name) != value}
+    env |= {**(more or {}), **login_for(lease.model, settings)}
     return {**env, "FLEETGATE_MODEL": lease.model, "FLEETGATE_LEASE": lease.id}
 
 
@@ -28,10 +31,14 @@ def login_for(model: str, settings: Settings) -> dict[str, str]:
     """The variables with which an agent finds the login of a model's account; none where the config has none."""
     if not model or not any(provider.env for provider in settings.providers.values()):
         return {}
+    from fleetgate.core.errors import BadName
     from fleetgate.core.model_names import account_of, parse_model
     from fleetgate.gate.providers.account_login import login_variables
 
-    return login_variables(account_of(parse_model(model)), settings.providers)
+    try:
+        return login_variables(account_of(parse_model(model)), settings.providers)
+    except BadName:  # a variable may hold anything
+        return {}
 
 
 def limit_subagents(command: Sequence[str], env: dict[str, str], settings: Settings) -> list[str]:

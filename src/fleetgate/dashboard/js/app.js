@@ -1,4 +1,6 @@
 // The start of the page: sets up every section, then keeps them up to date with the stream of events.
+import { setUpAccounts } from "./accounts/page.js";
+import { accountsReader } from "./accounts/reading.js";
 import { tick } from "./base/clock.js";
 import { setUpBudgets } from "./budgets/page.js";
 import { budgetsReader } from "./budgets/reading.js";
@@ -34,7 +36,7 @@ import { Stream } from "./state/stream.js";
 import { setUpUsage } from "./usage/page.js";
 import { runsReader, usageReader } from "./usage/reading.js";
 
-const readers = [usageReader, runsReader, budgetsReader, scopeReader, projectsReader, searchReader];
+const readers = [usageReader, runsReader, budgetsReader, scopeReader, accountsReader, projectsReader, searchReader];
 /** Something changed: read what is on the screen. */
 function pokeAll() {
   poke();
@@ -61,7 +63,7 @@ const stream = new Stream({
 
 const frame = [setUpTheme, setUpKeys, setUpPages, setUpItems, setUpTrouble, setUpWelcome];
 const fleet = [setUpSummary, setUpChart, setUpPlans, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents];
-const pages = [setUpPoolPage, setUpProjects, setUpEventSearch, setUpUsage, setUpBudgets];
+const pages = [setUpPoolPage, setUpAccounts, setUpProjects, setUpEventSearch, setUpUsage, setUpBudgets];
 for (const setUp of [...frame, ...fleet, ...pages]) setUp();
 banners.setUpBanners(() => stream.retryNow());
 tick(() => {

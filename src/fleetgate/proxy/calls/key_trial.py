@@ -31,7 +31,7 @@ async def wait_for_trial(parts: CallParts, exchange: Exchange) -> None:
     parts.callers.look_again(exchange)
     if exchange.apart:
         await parts.callers.identify(exchange)
-    if exchange.apart:
+    if exchange.apart and not parts.callers.counts_at_once(exchange):
         await _guard_logins(parts, exchange)
 
 

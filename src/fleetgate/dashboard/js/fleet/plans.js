@@ -44,7 +44,7 @@ function changeCard(node, card) {
   reconcile(node.parts.windows, card.windows, (each) => each.window, makeWindow, changeWindow);
 }
 
-function makeWindow() {
+export function makeWindow() {
   const node = /** @type {any} */ (h("li", { class: "plan-window" }));
   const p = (node.parts = {
     text: h("p", { class: "plan-text" }),
@@ -56,7 +56,7 @@ function makeWindow() {
   return node;
 }
 
-function changeWindow(node, plan) {
+export function changeWindow(node, plan) {
   const p = node.parts;
   attr(node, "data-runway", plan.runway);
   text(p.text, sentence(plan));

@@ -1,4 +1,4 @@
-// The pages, by the fragment of the address: #/pools/NAME?kind=requests, #/projects/NAME, #/events?text=web, #/usage?by=model,
+// The pages, by the fragment of the address: #/pools/NAME?kind=requests, #/accounts, #/projects/NAME, #/events?text=web, #/usage?by=model,
 // #/budgets. A job, lease or ticket (#/jobs/ID) is a dialog over the fleet's page. Anything else is the fleet.
 import { setEntry } from "../base/back.js";
 import { closeDialogs } from "../base/dialogs.js";
@@ -6,8 +6,8 @@ import { attr, byId, h, show } from "../base/dom.js";
 import { onChange, store, update } from "../state/store.js";
 
 /** The page that each first part of an address names. */
-const PAGES = { "": "fleet", fleet: "fleet", pools: "pool", projects: "projects", events: "events", usage: "usage", budgets: "budgets" };
-const SHOWN = ["fleet", "pool", "projects", "events", "usage", "budgets"];
+const PAGES = { "": "fleet", fleet: "fleet", pools: "pool", accounts: "accounts", projects: "projects", events: "events", usage: "usage", budgets: "budgets" };
+const SHOWN = ["fleet", "pool", "accounts", "projects", "events", "usage", "budgets"];
 const ITEMS = ["jobs", "leases", "tickets"];
 
 /** The sections of the fleet. @type {[string, string][]} */

@@ -17,7 +17,7 @@ import { add, nothingUsed } from "../usage/sums.js";
 import { projectsReader } from "./reading.js";
 
 /** @type {[string, string][]} */
-const COLUMNS = [["name", "Project"], ["running", "Running"], ["waiting", "Waiting"], ["oldest", "Longest wait"], ["tokens", "Tokens, 24 h"], ["cost", "Cost, 24 h"]];
+const COLUMNS = [["name", "Project"], ["running", "Running"], ["waiting", "Waiting"], ["oldest", "Longest wait"], ["share", "Share"], ["tokens", "Tokens, 24 h"], ["cost", "Cost, 24 h"]];
 
 const { table, body } = makeTable("Projects", COLUMNS);
 const empty = nothing("No projects", "Agents have one with `fleetgate run --project NAME`, or by the folder's settings. Projects with running or waiting agents, or with usage in the last day, are listed here.");
@@ -71,6 +71,7 @@ function drawAll() {
     if (!rows.has(name)) rows.set(name, { project: name, running: 0, waiting: 0, oldest: null, sum: nothingUsed() });
     add(rows.get(name).sum, row);
   }
+  const slots = list.reduce((sum, each) => sum + each.slots, 0);
   const sorted = [...rows.values()].sort((one, other) => other.waiting - one.waiting || other.running - one.running || (other.sum.cost ?? 0) - (one.sum.cost ?? 0) || (one.project < other.project ? -1 : 1));
   const none = phase === "ready" && sorted.length === 0;
   show(table, phase === "ready" && sorted.length > 0);
@@ -78,7 +79,7 @@ function drawAll() {
   show(waitForAll, phase === "loading");
   show(failed, phase === "error");
   text(failed, `The projects cannot be read: ${problem}.`);
-  reconcile(body, sorted, ({ project }) => project, make, change);
+  reconcile(body, sorted, ({ project }) => project, make, (node, row) => change(node, row, slots));
   keepOneStop(body);
 }
 
@@ -91,7 +92,8 @@ function make() {
   return node;
 }
 
-function change(node, { project, running: runs, waiting: waits, oldest, sum }) {
+/** @param {any} node @param {any} row @param {number} slots  that all projects hold */
+function change(node, { project, running: runs, waiting: waits, oldest, sum, slots: held = 0, weight = 1, agents = 0, calls = 0 }, slots) {
   const p = node.parts;
   text(p.link, project);
   attr(p.link, "href", projectAddress(project));
@@ -100,6 +102,9 @@ function change(node, { project, running: runs, waiting: waits, oldest, sum }) {
     attr(cell, "data-none", value ? null : "true"); // left out on a phone
   };
   put(p.running, runs ? count(runs) : "");
+  attr(p.running, "title", runs ? [agents && some(agents, "agent"), calls && some(calls, "call")].filter(Boolean).join(", ") : null);
+  put(p.share, [held ? `${Math.round((100 * held) / slots)} %` : "", weight === 1 ? "" : `weight ${weight}`].filter(Boolean).join(", "));
+  attr(p.share, "title", held ? `${held} of ${slots} slots in use` : null);
   put(p.waiting, waits ? count(waits) : "");
   attr(p.waiting, "data-tone", waits ? "queue" : null);
   setTime(p.time, oldest);

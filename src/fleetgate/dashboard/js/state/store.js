@@ -40,6 +40,8 @@ export const store = {
   budgets: { phase: "loading", problem: "", list: [] },
   /** What one pool's or project's page shows besides: `of` says whose it is. @type {{of: string, tickets: any[], waiting: number, jobs: any[], usage: any}} */
   scope: { of: "", tickets: [], waiting: 0, jobs: [], usage: null },
+  /** The accounts, and the words that they are searched for. @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], query: string}} */
+  accounts: { phase: "loading", problem: "", list: [], query: "" },
   /** @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], usage: any[]}} */
   projects: { phase: "loading", problem: "", list: [], usage: [] },
   /** The answer of the search in the history. @type {{phase: "loading" | "ready" | "error", problem: string, of: string, events: any[], next: number | null, searched: number, types: string[]}} */
