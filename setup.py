@@ -25,6 +25,11 @@ from setuptools.command.build_ext import build_ext
 
 # Modules that most decisions go through. mypyc cannot compile a module that defines a msgspec.Struct.
 COMPILED = (
+    "core/accounts/choice.py",
+    "core/accounts/homes.py",
+    "core/accounts/member.py",
+    "core/accounts/ramp.py",
+    "core/accounts/switch_reasons.py",
     "core/budgets/amounts.py",
     "core/budgets/budget.py",
     "core/budgets/estimates.py",
@@ -51,7 +56,9 @@ COMPILED = (
     "core/pools/resource.py",
     "core/pools/usage_gate.py",
     "core/queue/admission.py",
+    "core/queue/candidates.py",
     "core/queue/grants.py",
+    "core/queue/obstacles.py",
     "core/queue/order.py",
     "core/queue/queue.py",
     "core/queue/ticket_index.py",

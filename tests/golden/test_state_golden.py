@@ -29,7 +29,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.access.keys import AccessKey, CreateKey, RemoveKey, RotateKey
 from fleetgate.core.budgets.calendar import Zone
 from fleetgate.core.engine import Engine
-from fleetgate.core.entities import BudgetRule, Lease, PlanRule, Reason, Rule, Spec, Ticket
+from fleetgate.core.entities import AccountSet, BudgetRule, Lease, PlanRule, Reason, Rule, Spec, Ticket
 from fleetgate.core.invariants import check_invariants, check_settled
 from fleetgate.core.plans.reading import PlanReading
 from fleetgate.core.pools.backoff import Backoff
@@ -605,6 +605,35 @@ def build_authors(folder: Path) -> None:
     _write(author_log(), folder / "events-authors.jsonl", folder / "snapshot-1-authors.json")
 
 
+def set_log() -> list[tuple[int, list[ev.Event]]]:
+    """A log about account sets, as the engine that decided it wrote it."""
+    engine = Engine(me=ALICE)
+    sets = (AccountSet("anthropic", ("work", "spare"), ("api",), "first", "conversation", 5_000),)
+    sets += (AccountSet("openai", ("a", "b"), (), "most-left", "none"),)
+    caps = (Rule("requests", "anthropic", cap=1, on_429="pause"),)
+    calls = Spec((SONNET,), "requests")
+    commands: list[tuple[int, cmd.Command]] = [
+        (0, cmd.LoadFile("config.toml", "d1", 1, caps, account_sets=sets)),
+        (1, cmd.Acquire("c1", calls, ALICE, conversation="one")),
+        (2, cmd.Acquire("c2", calls, ALICE, conversation="two")),
+        (3, cmd.Acquire("c3", calls, ALICE)),
+        (4, cmd.Acquire("c4", calls, ALICE, conversation="one")),
+        (5_000, cmd.Release("c2")),
+        (5_500, cmd.Tick()),
+        (5_600, cmd.Acquire("c5", calls, ALICE, conversation="two")),
+    ]
+    log = []
+    for after_ms, command in commands:
+        at = T0 + after_ms
+        log.append((at, engine.handle(cmd.Tick(), at) + engine.handle(command, at)))
+    return log
+
+
+def build_sets(folder: Path) -> None:
+    """Write the files about account sets."""
+    _write(set_log(), folder / "events-sets.jsonl", folder / "snapshot-1-sets.json")
+
+
 def read_log(path: Path) -> list[tuple[int, list[ev.Event]]]:
     """A log's lines, by the decoder that the stores use."""
     lines = path.read_bytes().splitlines()
@@ -744,6 +773,23 @@ def test_a_log_about_authors_means_what_it_meant() -> None:
     assert loaded((HERE / "snapshot-1-authors.json").read_bytes()).export() == state.export()
 
 
+def test_a_log_about_account_sets_means_what_it_meant() -> None:
+    state = replayed(read_log(HERE / "events-sets.jsonl"))
+    check_invariants(state)
+    assert {ident: lease.model.partition("/")[0] for ident, lease in state.leases.items()} == {
+        "c1": "anthropic@work",
+        "c3": "anthropic@api",
+        "c4": "anthropic@spare",
+    }
+    assert {ident: ticket.spec.home for ident, ticket in state.tickets.items()} == {"c5": "anthropic@spare"}
+    assert state.accounts.homes.export() == [
+        ("two", "anthropic@spare", T0 + 2),
+        ("one", "anthropic@spare", T0 + 5_500),
+    ]
+    assert state.accounts.export_ramps(T0 + 5_600) == [("anthropic@spare", T0 + 5_500, T0 + 5_500, 1)]
+    assert loaded((HERE / "snapshot-1-sets.json").read_bytes()).export() == state.export()
+
+
 def test_a_log_about_usage_and_budgets_means_what_it_meant() -> None:
     state = replayed(read_log(HERE / "events-budgets.jsonl"))
     check_invariants(state)
@@ -815,6 +861,7 @@ def test_the_files_have_every_field_of_every_record() -> None:
         PlanRecord,
         Usage,
         AccessKey,
+        AccountSet,
         Snapshot,
     ):
         assert set(kind.__struct_encode_fields__) == seen[kind], f"{kind.__name__}: see the top of this file"
@@ -837,6 +884,8 @@ _KNOWN_BY = {
     "file_rules": Snapshot,
     "access_keys": Snapshot,
     "digest": AccessKey,
+    "use": AccountSet,
+    "homes": Snapshot,
 }
 
 
@@ -891,4 +940,5 @@ if __name__ == "__main__":
     build_plans(target)
     build_keys(target)
     build_authors(target)
+    build_sets(target)
     build(target)

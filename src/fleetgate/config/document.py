@@ -6,6 +6,7 @@ from typing import Any
 
 from fleetgate.config.budget_rules import budgets_of, prices_of
 from fleetgate.config.errors import BadValue, Path, Problems
+from fleetgate.config.schema.account_keys import account_sets
 from fleetgate.config.schema.keys import SCHEMA
 from fleetgate.config.schema.plan_keys import PREEMPT_AFTER_MS
 from fleetgate.config.schema.shapes import Array, Map, OneOrMore, Scalar, Shape, Short, Table
@@ -55,6 +56,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         rules=tuple(rules),
         budgets=budgets_of(said.get("budgets", {}), problems),
         plans=tuple(_plan(name, keys) for name, keys in said.get("plans", {}).items()),
+        accounts=account_sets(said.get("accounts", {}), problems),
         prices=prices_of(said.get("prices", {})),
         time_zone=said.get("time_zone", ""),
         host_auto=_host_auto(host),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from fleetgate.core.entities import BudgetRule, PlanRule, Rule
+from fleetgate.core.entities import AccountSet, BudgetRule, PlanRule, Rule
 from fleetgate.core.prices import ConfiguredPrice
 
 
@@ -104,6 +104,7 @@ class Settings(Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     budgets: tuple[BudgetRule, ...] = ()
     plans: tuple[PlanRule, ...] = ()
+    accounts: tuple[AccountSet, ...] = ()
     prices: tuple[ConfiguredPrice, ...] = ()  # the narrowest selector first
     time_zone: str = ""  # in which days, weeks and months begin; "" is that of this machine
     host_auto: HostAuto = HostAuto()

@@ -63,15 +63,15 @@ def read_flag(value: object) -> bool:
 
 
 def read_on_429(value: object) -> str:
-    return _choice(value, POLICIES)
+    return read_choice(value, POLICIES)
 
 
 def read_on_cutoff(value: object) -> str:
-    return _choice(value, ("keep", "end"))
+    return read_choice(value, ("keep", "end"))
 
 
 def read_local_users(value: object) -> str:
-    return _choice(value, LOCAL_USERS)
+    return read_choice(value, LOCAL_USERS)
 
 
 def read_host_name(value: object) -> str:
@@ -104,15 +104,15 @@ def read_port(value: object) -> int:
 
 
 def read_rates(value: object) -> str:
-    return _choice(value, ("follow", "ignore"))
+    return read_choice(value, ("follow", "ignore"))
 
 
 def read_when_empty(value: object) -> str:
-    return _choice(value, WHEN_EMPTY)
+    return read_choice(value, WHEN_EMPTY)
 
 
 def read_estimate(value: object) -> str:
-    return _choice(value, ESTIMATES)
+    return read_choice(value, ESTIMATES)
 
 
 def read_share(value: object) -> int:
@@ -168,7 +168,7 @@ def read_weight(value: object) -> int:
 
 
 def read_class(value: object) -> str:
-    return _choice(value, CLASSES)
+    return read_choice(value, CLASSES)
 
 
 def read_project_name(text: str) -> str:
@@ -186,7 +186,7 @@ def read_time_zone(value: object) -> str:
 
 
 def read_api(value: object) -> str:
-    return _choice(value, APIS)
+    return read_choice(value, APIS)
 
 
 def read_some_duration_ms(value: object) -> int:
@@ -355,7 +355,7 @@ def read_user(value: object) -> str:
     raise _invalid(value, 'the name of a user, for example "alice", or "*" for every user')
 
 
-def _choice(value: object, choices: tuple[str, ...]) -> str:
+def read_choice(value: object, choices: tuple[str, ...]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     quoted = [f'"{choice}"' for choice in choices]
@@ -401,4 +401,4 @@ def read_target_name(value: object) -> str:
 
 
 def read_told(value: object) -> str:
-    return _choice(value, TOLD)
+    return read_choice(value, TOLD)

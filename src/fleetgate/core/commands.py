@@ -17,7 +17,7 @@ from fleetgate.core.budgets.commands import RemoveBudget as RemoveBudget
 from fleetgate.core.budgets.commands import ResetBudget as ResetBudget
 from fleetgate.core.budgets.commands import SetBudget as SetBudget
 from fleetgate.core.budgets.commands import UnsetBudget as UnsetBudget
-from fleetgate.core.entities import BudgetRule, PlanRule, Rule, Spec, Ticket
+from fleetgate.core.entities import AccountSet, BudgetRule, PlanRule, Rule, Spec, Ticket
 from fleetgate.core.plans.reading import PlanReading
 from fleetgate.core.usage import Reading, Size, Usage
 
@@ -51,6 +51,7 @@ class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
     name: str = ""  # what its user calls it (`run --name`)
     log: bool = False  # its output is kept (`run --log`)
     by: str = ""  # of a job: its author, for the history
+    conversation: str = ""  # what it belongs to (rule Z3)
 
 
 class Offer(Struct, tag="offer", omit_defaults=True):
@@ -258,6 +259,7 @@ class LoadFile(Struct, tag="load_file", omit_defaults=True):
     preempt_after_ms: int = 0  # rule W5; 0: no job gives way
     weights: tuple[tuple[str, int], ...] = ()  # by project (rule W6)
     by: str = ""
+    account_sets: tuple[AccountSet, ...] = ()
 
 
 class ObservePlan(Struct, tag="observe_plan"):

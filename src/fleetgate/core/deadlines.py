@@ -35,10 +35,11 @@ ACCEPT: Final = 5
 OPENING: Final = 6
 RESERVE: Final = 7
 PREEMPT: Final = 8
-CLAIM: Final = 9
-HOLD: Final = 10
-RENEWAL: Final = 11
-EXPIRY: Final = 12
+MOVE: Final = 9
+CLAIM: Final = 10
+HOLD: Final = 11
+RENEWAL: Final = 12
+EXPIRY: Final = 13
 _FAR: Final = HOLD  # this and those after it are kept apart
 
 _ENDLESS: Final = 1 << 62
@@ -77,6 +78,7 @@ class Deadlines:
             self._opening_is_current,
             self._review_is_current,
             self._preemption_is_current,
+            self._move_is_current,
             self._claim_is_current,
             self._hold_is_current,
             self._renewal_is_current,
@@ -145,7 +147,7 @@ class Deadlines:
             return None if resource is None else resource.parking.first_ticket()
         if what == USAGE:
             return self.first_asker(self._state.pools[name])
-        if what in (EXPIRY, PREEMPT):
+        if what in (EXPIRY, PREEMPT, MOVE):
             return self._state.tickets[name]
         return next((queue.first() for queue in self._state.active_queues.values()), None)
 
@@ -181,6 +183,13 @@ class Deadlines:
             due = at + after_ms - (at - ticket.queued_at) % after_ms
             self._preemptions[ticket.id] = due
             self.push(due, PREEMPT, ticket.id)
+
+    def await_move(self, queue: Queue, at: int) -> None:
+        """Set the deadline at which the head of a queue leaves its home (rule Z3)."""
+        head = queue.first()
+        if queue.moves_for != head.id:
+            queue.moves_for = head.id
+            self.push(at, MOVE, head.id)
 
     def queue_to_review(self, name: str) -> Queue:
         """The queue of such a deadline, which has come due."""
@@ -277,6 +286,12 @@ class Deadlines:
         self._preemptions.pop(name, None)
         return False
 
+    def _move_is_current(self, at: int, name: str) -> bool:
+        ticket = self._state.tickets.get(name)
+        if ticket is None or ticket.away:
+            return False
+        return self._state.queue(ticket.spec).leaves_home_at(ticket) == at
+
     def _claim_is_current(self, at: int, name: str) -> bool:
         lease = self._state.leases.get(name)
         return lease is not None and not lease.claimed and lease.granted_at + CLAIM_MS == at
@@ -350,6 +365,7 @@ class Deadlines:
     def _file_loaded(self, event: ev.FileLoaded, at: int) -> None:
         self._remade(event, at)
         self._await_preemptions(at)
+        self._resumed()
 
     def _await_preemptions(self, at: int) -> None:
         for ticket in self._state.tickets.values() if self._state.preempt_after_ms else ():
@@ -360,5 +376,9 @@ class Deadlines:
             self.push(*timer)
 
     def _backoff_ended(self, event: ev.BackoffEnded, at: int) -> None:
+        self._resumed()
+
+    def _resumed(self) -> None:
+        """The time of these tickets runs again."""
         for ticket in self._state.resumed_tickets:
             self._push_far(ticket.expires_at, EXPIRY, ticket.id)

@@ -25,6 +25,7 @@ from fleetgate.core.deadlines import (
     CLAIM,
     EXPIRY,
     HOLD,
+    MOVE,
     OPENING,
     POOL,
     PREEMPT,
@@ -272,6 +273,7 @@ class Engine:
             OPENING: self._opening_due,
             RESERVE: self._review_due,
             PREEMPT: self._preemption_due,
+            MOVE: self._move_due,
             CLAIM: self._claim_overdue,
             HOLD: self._hold_over,
             RENEWAL: self._renewal_overdue,
@@ -305,6 +307,10 @@ class Engine:
         if at > self._replayed_to:  # else another process did
             self._preemption.review(ticket, now)
         self.deadlines.await_preemption(ticket, now)
+
+    def _move_due(self, name: str, at: int, now: int) -> None:
+        state = self.state
+        state.recheck_queue(state.queue(state.tickets[name].spec))
 
     def _claim_overdue(self, name: str, at: int, now: int) -> None:
         self._recorder.record(ev.Returned(name))

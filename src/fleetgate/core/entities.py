@@ -32,6 +32,7 @@ class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     work_class: str = field(default=NORMAL, name="class")  # one of CLASSES: which work gives way to which (rule W4)
     agent_session: str = ""  # of a call: the session of the agent that makes it (rule W7)
     access_key: str = ""  # the name of the access key that the request was made with (rule E1)
+    home: str = ""  # the account of a set that its conversation uses, as `provider@account` (rule Z3)
 
 
 class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -71,6 +72,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     name: str = ""  # what its user calls it
     log: bool = False  # its output is kept on its host
     by: str = ""  # of a job: its author
+    conversation: str = ""  # what it belongs to; its requests keep to one account of a set (rule Z3)
 
     @property
     def state(self) -> str:
@@ -150,6 +152,17 @@ class PlanRule(Struct, frozen=True, omit_defaults=True):
     pace: bool = True  # batch work keeps to the elapsed part of the window
     drain_ms: int = 30 * 60_000  # how long before the reset the rest is free for all
     band_ms: int = 60 * 60_000  # how far behind the pace batch work starts again
+
+
+class AccountSet(Struct, frozen=True, omit_defaults=True):
+    """Accounts of a provider that requests without an account may use (rule Z1)."""
+
+    provider: str
+    use: tuple[str, ...]
+    then: tuple[str, ...] = ()  # used when none of the others has room
+    choose: str = "most-left"  # or first: in the order of the file
+    sticky: str = "conversation"  # or none
+    patience_ms: int = 10_000  # how long a conversation waits for its own account
 
 
 class Reason(Struct, omit_defaults=True, gc=False):

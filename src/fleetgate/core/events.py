@@ -27,6 +27,8 @@ from fleetgate.core.pools.events import CapReset as CapReset
 from fleetgate.core.pools.events import FileLoaded as FileLoaded
 from fleetgate.core.pools.events import RuleSet as RuleSet
 from fleetgate.core.pools.events import SelectorSeen as SelectorSeen
+from fleetgate.core.pools.usage_events import UsageAnswered as UsageAnswered
+from fleetgate.core.pools.usage_events import UsageAsked as UsageAsked
 from fleetgate.core.usage import Usage
 
 
@@ -59,6 +61,7 @@ class Granted(Struct, tag="granted", omit_defaults=True, gc=False):
     waited_ms: int = 0
     probes: tuple[str, ...] = ()  # backoffs that this grant tries out
     adopted: str = ""  # it was already running and counts whatever the limits are: log_lost, failed_open, cut_off
+    why: str = ""  # of a request that changed its account, or that was spilled to one: one sentence (rule Z4)
 
 
 class Claimed(Struct, tag="claimed", omit_defaults=True):
@@ -299,24 +302,6 @@ class Refused(Struct, tag="refused", omit_defaults=True):
     level: int
     limit: int
     cap: int
-
-
-class UsageAsked(Struct, tag="usage_asked"):
-    """A process asks a pool's provider how much is in flight; no other process does until the answer, or for 6 s."""
-
-    kind: str
-    pool: str
-    by: str
-
-
-class UsageAnswered(Struct, tag="usage_answered", omit_defaults=True):
-    """How much the provider says is in flight: below the limit, one ticket enters. None: unknown, and why."""
-
-    kind: str
-    pool: str
-    limit: int
-    count: int | None = None
-    error: str = ""
 
 
 class BackedOff(Struct, tag="backed_off", omit_defaults=True):

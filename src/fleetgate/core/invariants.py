@@ -5,6 +5,7 @@ A broken invariant is a bug in Fleetgate: the writer stops rather than go on wit
 
 from __future__ import annotations
 
+from fleetgate.core.accounts.choice import AccountChoice
 from fleetgate.core.entities import INTERACTIVE, Ticket
 from fleetgate.core.errors import InternalError
 from fleetgate.core.model_names import account_of
@@ -136,6 +137,10 @@ def check_settled(state: State, now: int) -> None:
     for queue in state.queues.values():
         head = queue.head()
         if head is None:
+            continue
+        if queue.has_sets:
+            found, _ = AccountChoice(state).choose(queue, state.candidates_to_try(queue, now), None, now)
+            _require(found is None, f"{head.id} could enter with an account of its set and waits")
             continue
         for candidate in state.candidates_to_try(queue, now):
             if candidate.closed_plan(queue.spec.work_class, now, head.run) is not None:

@@ -78,6 +78,10 @@ project = { usd = 20, per = "day" }
 [plans]
 anthropic = { reserve = "20%", pace = true, band = "1h", drain = "30m" }
 
+# Two subscriptions as one, and an API key for what does not fit. A conversation keeps its account while it has room.
+[accounts]
+anthropic = { use = ["work", "spare"], then = ["api"], choose = "most-left", sticky = "conversation", patience = "20s" }
+
 # Dollars per million tokens, instead of the published prices.
 [prices]
 "anthropic/claude-opus-*" = { input = 15.0, output = 75.0, cache_read = 1.5, cache_write = 18.75 }

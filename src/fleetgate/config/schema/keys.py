@@ -7,6 +7,7 @@ Defaults are not repeated: they are taken from Settings and from the engine.
 from __future__ import annotations
 
 from fleetgate.config import value_types as v
+from fleetgate.config.schema.account_keys import ACCOUNTS, ACCOUNTS_DOC, ACCOUNTS_EXAMPLE
 from fleetgate.config.schema.budget_keys import BUDGETS, PRICE, read_budget_selector, read_price_selector
 from fleetgate.config.schema.cap_keys import (
     AGENT_CAPS,
@@ -74,6 +75,7 @@ SCHEMA = Table(
             '{ anthropic = { reserve = "20%", pace = true, drain = "30m" } }',
             "none",
         ),
+        Key("accounts", ACCOUNTS, ACCOUNTS_DOC, ACCOUNTS_EXAMPLE, "each account is used only where it is named"),
         Key(
             "time_zone",
             Scalar("name of a time zone", v.read_time_zone),

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.accounts.homes import MOST_TEXT
 from fleetgate.core.deadlines import keep_ms
 from fleetgate.core.entities import Spec, Ticket
+from fleetgate.core.errors import BadRequest
 from fleetgate.core.events import Queued
 from fleetgate.core.handlers.request_validation import RequestValidator
+from fleetgate.core.model_names import account_of, canonical, parse_model
 from fleetgate.core.queue.admission import Admission
 from fleetgate.core.queue.grants import Grants
 from fleetgate.core.queue.order import order_key
@@ -49,16 +54,19 @@ class AcquireHandler:
             return  # the same command once more: its fate is known
         spec = command.spec
         queue = self._validator.valid_queue(command, now)
+        conversation = self._conversation(command) if queue.has_sets else ""
+        if conversation or (command.run and queue.has_sets):
+            queue = self._home_queue(queue, conversation, command.run, now)
         if command.key or command.session:
             has_one = taken(state, command.key, command.session, spec.host)
             if has_one is not None:
                 self._record(ev.Deferred(command.id, spec, command.holder, has_one, command.command))
                 return
         if command.job and command.wait:
-            ticket = new_ticket(state, command, queue, now)
+            ticket = new_ticket(state, command, queue, now, conversation)
             self._record(Queued(ticket, reason_of_job(state, queue, now, ticket)))
             return
-        newcomer = new_ticket(state, command, queue, now)
+        newcomer = new_ticket(state, command, queue, now, conversation)
         if not queue.waiting:
             candidate, _ = self._admission.choose(queue, now, None, newcomer)
             if candidate is not None:
@@ -70,12 +78,33 @@ class AcquireHandler:
             return
         self._record(Queued(newcomer, reason))
 
+    def _conversation(self, command: cmd.Acquire) -> str:
+        """What a request that may use a set belongs to: a conversation, or a session that is resumed."""
+        text = command.conversation or (f"session {command.session}" if command.session else "")
+        if len(text) > MOST_TEXT:
+            raise BadRequest(f"a conversation of {len(text)} characters: valid are at most {MOST_TEXT}")
+        return text
+
+    def _home_queue(self, queue: Queue, conversation: str, run: str, now: int) -> Queue:
+        """The queue of requests whose conversation uses the same account: as it did last, or as its run does."""
+        state = self._state
+        home = state.accounts.homes.find(conversation, now)
+        if not home and run in state.leases and state.leases[run].model:
+            home = account_of(parse_model(state.leases[run].model))
+        rule = state.accounts.rules.get(canonical(home.partition("@")[0])) if home else None
+        if rule is None or rule.sticky != "conversation":
+            return queue
+        found = queue.home_queues.get(home)
+        if found is None:
+            found = queue.home_queues[home] = state.queue(replace(queue.spec, home=home))
+        return found
+
     def typical_ticket(self, spec: Spec, now: int) -> Ticket:
         """A request like this, of which nothing more is known."""
         return new_ticket(self._state, cmd.Acquire("", spec, ""), self._state.queue(spec), now)
 
 
-def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ticket:
+def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int, conversation: str = "") -> Ticket:
     """The ticket of a request that arrives now."""
     since = now if command.since is None or command.since > now else command.since
     renew_by = now + keep_ms(command.renew_ms) if command.renew_ms else 0
@@ -90,7 +119,7 @@ def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ti
         estimate = state.estimates.of_run(queue.preferred.model, queue.project)
     return Ticket(  # by position, in the order of the struct: keywords cost twenty times as much
         command.id,
-        command.spec,
+        queue.spec,
         command.holder,
         order_key(since, command.priority, now, state.seniority_ms),
         state.arrivals + 1,
@@ -123,4 +152,5 @@ def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ti
         command.name,
         command.log,
         command.by,
+        conversation,
     )

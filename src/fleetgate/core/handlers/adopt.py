@@ -16,8 +16,9 @@ from fleetgate.core.entities import Ticket
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.handlers.acquire import new_ticket
 from fleetgate.core.handlers.request_validation import RequestValidator
-from fleetgate.core.model_names import shown
+from fleetgate.core.model_names import parse_model, shown
 from fleetgate.core.queue.order import MAX_PRIORITY, order_key
+from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.state.state import State
 from fleetgate.core.ticket_states import PASSED_OVER
 
@@ -60,7 +61,7 @@ class AdoptHandler:
             any_host=old.any_host,
         )
         queue = self._validator.valid_queue(request, now)
-        candidate = queue.by_model.get(command.model)
+        candidate = queue.by_model.get(command.model) or self._left_set(queue, command.model)
         if candidate is None:
             raise BadRequest(f"model {shown(command.model)}: valid are {', '.join(queue.by_model) or 'none'}")
         if waiting is not None:
@@ -94,6 +95,12 @@ class AdoptHandler:
                 adopted=command.why,
             )
         )
+
+    def _left_set(self, queue: Queue, model: str) -> Candidate | None:
+        """The candidate of a process that began when its account was one of the set that the request may use."""
+        account, _, name = model.partition("/")
+        plain = f"{account.partition('@')[0]}/{name}"
+        return self._state.candidate_maker.make(queue.spec, parse_model(model)) if plain in queue.spec.models else None
 
     def _make_waiting(self, ticket: Ticket, old: Ticket) -> None:
         """Bring the ticket that the log still has for this process into the queue, so that it can be granted."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.accounts.sets import check_set
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.handlers.budgets import check_budget
@@ -63,6 +64,8 @@ class CapHandler:
                 raise BadRequest(f"weight {weight} of {shown(project)}: valid is 1 to {MOST_WEIGHT}")
         for plan in command.plans:
             check_plan(plan)
+        for accounts in command.account_sets:
+            check_set(accounts)
         self._record(
             ev.FileLoaded(
                 command.path,
@@ -75,6 +78,7 @@ class CapHandler:
                 command.plans,
                 command.preempt_after_ms,
                 command.weights,
+                account_sets=command.account_sets,
             )
         )
 

@@ -70,7 +70,7 @@ class RequestValidator:
     def _check_possible(self, spec: Spec) -> None:
         """Raise when no candidate could be admitted even by empty pools."""
         too_small: tuple[str, int] | None = None
-        for text in spec.models or ("",):
+        for text in self._state.accounts.expand(spec.models) or ("",):
             needs = self._state.rules.needs(spec, parse_model(text) if text else None)
             too_small = next(((need.pool, need.most) for need in needs if spec.slots > need.most), None)
             if too_small is None:

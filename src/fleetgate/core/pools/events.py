@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from fleetgate.core.budgets.calendar import UTC, Zone
-from fleetgate.core.entities import BudgetRule, PlanRule, Rule
+from fleetgate.core.entities import AccountSet, BudgetRule, PlanRule, Rule
 
 
 class RuleSet(Struct, tag="rule_set", omit_defaults=True):
@@ -51,3 +51,4 @@ class FileLoaded(Struct, tag="file_loaded", omit_defaults=True):
     preempt_after_ms: int = 0
     weights: tuple[tuple[str, int], ...] = ()
     by: str = ""
+    account_sets: tuple[AccountSet, ...] = ()

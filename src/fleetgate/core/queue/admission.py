@@ -44,19 +44,18 @@ from __future__ import annotations
 
 from heapq import heappush
 
+from fleetgate.core.accounts.choice import AccountChoice
 from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.deadlines import POOL, Deadlines
 from fleetgate.core.entities import Ticket
+from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.pool import FOREVER, Pool
 from fleetgate.core.pools.resource import Resource
 from fleetgate.core.queue.grants import Grants
+from fleetgate.core.queue.obstacles import NO_OBSTACLES, Obstacle, obstacle_of
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.queue.reservations import RESERVE_AFTER_MS, Reservations
 from fleetgate.core.state.state import State
-
-# A pool or budget that keeps a head from one candidate, and the head's own limit there (0: none).
-Obstacle = tuple[Resource, int]
-NO_OBSTACLES: list[Obstacle] = []  # never changed
 
 
 class Admission:
@@ -67,6 +66,7 @@ class Admission:
         self._deadlines = deadlines
         self._grants = grants
         self._reservations = reservations
+        self._accounts = AccountChoice(state)
         self._parkings = 0
 
     def choose(
@@ -77,28 +77,16 @@ class Admission:
         `open_pool` is known to have room for it. A `newcomer` asks, and the queue has no head, or needs no budget.
         """
         state = self._state
-        slots = queue.slots
-        obstacles: list[Obstacle] = []
         plain = not queue.has_fallback and not state.backoffs and not state.draining and now >= state.recovers_until
-        for candidate in queue.usable if plain else state.candidates_to_try(queue, now):
-            if candidate.plans:
-                ticket = queue.first() if newcomer is None else newcomer
-                plan = candidate.closed_plan(queue.spec.work_class, now, ticket.run)
-                if plan is not None:  # first of all: no slot is kept for a request that may not use it
-                    obstacles.append((plan, 0))
-                    continue
-            for need in candidate.needs:
-                pool, own_limit = need
-                if pool is not open_pool and pool.opens_at(slots, own_limit, queue, now) > now:
-                    obstacles.append(need)
-                    break
-            else:
-                if not candidate.gates and not candidate.budgets:
-                    return candidate, obstacles
-                obstacle = _other_obstacle(candidate, queue, newcomer, now)
-                if obstacle is None:
-                    return candidate, obstacles
-                obstacles.append(obstacle)
+        tried = queue.usable if plain else state.candidates_to_try(queue, now)
+        if queue.has_sets:
+            return self._accounts.choose(queue, tried, newcomer, now)
+        obstacles: list[Obstacle] = []
+        for candidate in tried:
+            obstacle = obstacle_of(candidate, queue, newcomer, now, open_pool)
+            if obstacle is None:
+                return candidate, obstacles
+            obstacles.append(obstacle)
         return None, obstacles
 
     def fits(self, queue: Queue, now: int, newcomer: Ticket) -> bool:
@@ -125,7 +113,9 @@ class Admission:
             # `sole` is set when this pool is all that the queue needs; then there is nothing left to check.
             candidate, obstacles = queue.sole_candidate, NO_OBSTACLES
             if candidate is None or state.backoffs or state.draining or now < state.recovers_until:
-                candidate, obstacles = self.choose(queue, now, _open_pool(pool, queue))
+                candidate = self._reopened(pool, queue, now)
+                if candidate is None:
+                    candidate, obstacles = self.choose(queue, now, _open_pool(pool, queue))
             if candidate is None:
                 self._park(queue, obstacles, now)
                 return
@@ -144,15 +134,33 @@ class Admission:
                 return
             state.changed_queues.clear()
             self._await_review(queue, queue.first(), now)
+            if queue.home is not None:
+                self._await_move(queue, queue.first(), now)
         del state.changed_pools[pool.key]
         if pool.parking.timer_at <= now or pool.parking.look_at < pool.parking.timer_at:
             self._watch(pool, pool.parking.look_at, now)
 
     def _is_first_obstacle(self, pool: Resource, queue: Queue, now: int) -> bool:
-        """Whether a queue would be parked on this pool and no other, if the pool has no more room."""
-        if len(queue.usable) != 1 or queue.has_fallback or self._state.backoffs:
+        """Whether a queue would be parked as it is, if the pool has no more room."""
+        if queue.has_fallback or self._state.backoffs:
             return False
-        return queue.usable[0].needs[0][0] is pool or _first_obstacle(pool, queue, now) is pool
+        if queue.has_sets:
+            return self._accounts.stays_parked(pool, queue, now)
+        alone = len(queue.usable) == 1
+        return alone and (queue.usable[0].needs[0][0] is pool or _first_obstacle(pool, queue, now) is pool)
+
+    def _reopened(self, pool: Resource, queue: Queue, now: int) -> Candidate | None:
+        """The account of a set that a pool kept the head of a queue from, if it can enter with it now.
+
+        Nothing else has changed, so the other accounts are still closed, and need not be looked at.
+        """
+        state = self._state
+        if not queue.has_sets or queue.spec.home or queue.has_fallback or state.backoffs or state.draining:
+            return None
+        for resource, _, candidate in queue.obstacles:
+            if resource is pool and now >= state.recovers_until and obstacle_of(candidate, queue, None, now) is None:
+                return candidate
+        return None
 
     def _next(self, now: int) -> Queue | None:
         """The queue whose head enters next; everything that cannot enter is parked on the way."""
@@ -210,9 +218,9 @@ class Admission:
         """Leave a queue that cannot enter on the obstacles that `choose` found, to be looked at when one changes."""
         state = self._state
         head = queue.first()
-        is_held = all(not isinstance(each, Pool) for each, _ in obstacles) and bool(obstacles)
+        is_held = all(not isinstance(each, Pool) for each, _, _ in obstacles) and bool(obstacles)
         if head.id in state.reserved:
-            if is_held and any(_lasts(each) for each, _ in obstacles):
+            if is_held and any(_lasts(each) for each, _, _ in obstacles):
                 self._reservations.end(head)  # what is kept for it would be idle meanwhile
             else:
                 self._reservations.extend(queue, head, now)
@@ -220,7 +228,8 @@ class Admission:
             state.left_budgets(queue)
         self._parkings += 1
         queue.parking_id, queue.timer_at = self._parkings, 0
-        for pool, own in obstacles:
+        queue.obstacles = obstacles if queue.has_sets else NO_OBSTACLES
+        for pool, own, _ in obstacles:
             pool.park(queue, own)
             if not isinstance(pool, Pool):
                 queue.parked_budgets.append(pool)
@@ -228,12 +237,20 @@ class Admission:
                 self._watch(pool, pool.changes_at(now), now)
         if not is_held:  # of budgets and plan windows, no slots can be kept for it
             self._await_review(queue, head, now)
+        if queue.home is not None:
+            self._await_move(queue, head, now)
 
     def _await_review(self, queue: Queue, head: Ticket, now: int) -> None:
         """Check for overtaking at multiples of the head's waiting time: every replica then does so at the same time."""
         queue.review_at = due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
         if not now < queue.timer_at <= due:
             self._deadlines.await_review(queue)
+
+    def _await_move(self, queue: Queue, head: Ticket, now: int) -> None:
+        """Look at a head again when it has waited long enough for its home (rule Z3)."""
+        leaves_at = queue.leaves_home_at(head)
+        if leaves_at > now:
+            self._deadlines.await_move(queue, leaves_at)
 
     def _watch(self, pool: Resource, due: int, now: int) -> None:
         """Set a deadline for when time alone frees something in a pool that queues are parked on."""
@@ -247,22 +264,9 @@ def _open_pool(resource: Resource, queue: Queue) -> Pool | None:
     return resource if isinstance(resource, Pool) and len(queue.candidates) == 1 else None
 
 
-def _other_obstacle(candidate: Candidate, queue: Queue, newcomer: Ticket | None, now: int) -> Obstacle | None:
-    """What keeps a request from a candidate whose pools have room: a usage gate or a budget."""
-    for need in candidate.needs if candidate.gates else ():
-        if need[0].awaits_answer(queue.slots, queue, now):
-            return need
-    if candidate.budgets:
-        ticket = queue.first() if newcomer is None else newcomer
-        for budget in candidate.budgets:
-            if budget.opens_at(ticket, queue, now) > now:
-                return budget, 0
-    return None
-
-
 def _lasts(resource: Resource) -> bool:
     """Whether a request may wait for this for hours: a window, of a budget or of a plan."""
-    return not isinstance(resource, Budget) or resource.rate is None
+    return isinstance(resource, PlanWindow) or (isinstance(resource, Budget) and resource.rate is None)
 
 
 def _first_obstacle(pool: Resource, queue: Queue, now: int) -> Pool:

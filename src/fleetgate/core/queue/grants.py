@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fleetgate.core import events as ev
+from fleetgate.core.accounts.switch_reasons import reason_of_switch
 from fleetgate.core.entities import Ticket
 from fleetgate.core.events import Granted
 from fleetgate.core.pools.effective_caps import UNLIMITED
@@ -44,6 +45,8 @@ class Grants:
                 ends_at,
                 now - ticket.queued_at,
                 probes,
+                "",  # adopted
+                "" if candidate.member is None else reason_of_switch(state, ticket, candidate, now),
             )
         )
 

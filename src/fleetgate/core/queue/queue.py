@@ -16,6 +16,7 @@ from fleetgate.core.errors import InternalError
 from fleetgate.core.model_names import Model
 
 if TYPE_CHECKING:
+    from fleetgate.core.accounts.member import Member
     from fleetgate.core.budgets.budget import Budget
     from fleetgate.core.plans.window import PlanWindow
     from fleetgate.core.pools.pool import Pool
@@ -27,7 +28,19 @@ Place = tuple[int, int, str]  # of a ticket in its queue: order, arrival, id
 class Candidate:
     """One model that a request may use, and the pools and budgets that it needs then."""
 
-    __slots__ = ("budgets", "fallback_budgets", "gates", "hold_key", "max_hold_ms", "model", "name", "needs", "plans")
+    __slots__ = (
+        "budgets",
+        "fallback_budgets",
+        "gates",
+        "group",
+        "hold_key",
+        "max_hold_ms",
+        "member",
+        "model",
+        "name",
+        "needs",
+        "plans",
+    )
 
     def __init__(
         self,
@@ -36,8 +49,12 @@ class Candidate:
         hold_key: str,
         budgets: tuple[Budget, ...] = (),
         plans: tuple[PlanWindow, ...] = (),
+        group: int = 0,
+        member: Member | None = None,
     ) -> None:
         self.name = name  # None: only host and project count
+        self.group = group  # the number of the model that it stands for, among those that the request names
+        self.member = member  # set where it is one account of a set
         self.hold_key = hold_key  # the key under which `State.holds` has the project's hold time
         self.model = "" if name is None else str(name)
         self.needs = needs  # narrowest first; (pool, own limit or 0)
@@ -75,7 +92,12 @@ class Queue:
         "candidates",
         "has_fallback",
         "has_plans",
+        "has_sets",
+        "home",
+        "home_queues",
         "members",
+        "moves_for",
+        "obstacles",
         "parked_budgets",
         "parking_id",
         "pools",
@@ -104,6 +126,8 @@ class Queue:
         self.members: dict[str, None] = {}  # all tickets that need this, including those that ask for nothing now
         self.waiting = 0  # tickets that ask for slots
         self.parked_budgets: list[Resource] = []  # the budgets and plan windows that it is parked on
+        self.obstacles: list[tuple[Resource, int, Candidate]] = []  # what it is parked on, where it may use a set
+        self.home_queues: dict[str, Queue] = {}  # by account: requests like these of conversations that use it
         self.bind(candidates, usable)
         self.review_at = 0  # when to check whether its head is being overtaken
         self.timer_at = 0  # a deadline is set for then or earlier; 0: none for this parking
@@ -118,18 +142,33 @@ class Queue:
         """From now on its tickets enter with one of these."""
         self.candidates = candidates
         self.usable = usable  # those to try: not backed off, and only the first unless `spec.any_candidate`
-        # Whether another may be used while something that the first needs is paused.
-        self.has_fallback = not self.spec.any_candidate and 0 < len(usable) < len(candidates)
+        # Whether another model may be used while something that the first needs is paused.
+        self.has_fallback = not self.spec.any_candidate and bool(usable) and usable[0].group < candidates[-1].group
+        several = len(candidates) > 1 or bool(self.spec.home)
+        self.has_sets = several and any(candidate.member is not None for candidate in candidates)
+        self.home = self._home(candidates)
+        self.moves_for = ""  # the head for which a deadline to leave its home is set
         self.budgets = list({budget.key: budget for candidate in usable for budget in candidate.budgets}.values())
         self.has_plans = any(candidate.plans for candidate in candidates)
         self.reserves_most = any(budget.rule.estimate == "max" for budget in self.budgets)
         # Set where there is one candidate that needs one pool, no usage gate, no budget: then only that pool decides.
         alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
-        alone = alone and not (candidates[0].gates or self.budgets or self.has_plans)
+        alone = alone and not (candidates[0].gates or self.budgets or self.has_plans or self.has_sets)
         self.sole_candidate = candidates[0] if alone else None
         self.by_model = {candidate.model: candidate for candidate in candidates}
         self.pools = list({pool.key: pool for candidate in usable for pool, _ in candidate.needs}.values())
         self.valid = False  # requests like this were checked
+
+    def _home(self, candidates: tuple[Candidate, ...]) -> Candidate | None:
+        """The account that conversations of this queue use."""
+        first = candidates[0]
+        member = first.member if self.has_sets and self.spec.home else None
+        return first if member is not None and member.account == self.spec.home else None
+
+    def leaves_home_at(self, ticket: Ticket) -> int:
+        """When a ticket of this queue has waited long enough for its home; 0: it has none."""
+        home = self.home
+        return 0 if home is None or home.member is None else ticket.queued_at + home.member.patience_ms
 
     @property
     def preferred(self) -> Candidate:

@@ -51,10 +51,11 @@ class BackoffEvents:
             if queue.waiting:
                 state.recheck_queue(queue)
             if was_stalled != (not queue.usable):
-                self._time(queue, at)
+                self.time(queue, at)
         state.reservations.review(at)
 
-    def _time(self, queue: Queue, at: int) -> None:
+    def time(self, queue: Queue, at: int) -> None:
+        """The tickets of a queue can be admitted again, or no longer: their time runs on, or stands still."""
         state = self._state
         for ident in queue.members:
             ticket = state.tickets[ident] = self.timed(state.tickets[ident], at)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fleetgate.core import events as ev
 from fleetgate.core.budgets.rules import rule_key
-from fleetgate.core.entities import INTERACTIVE, Rule, Spec, Ticket
+from fleetgate.core.entities import INTERACTIVE, AccountSet, Rule, Spec, Ticket
 from fleetgate.core.model_names import Selector, glob, parse_model, parse_selector
 from fleetgate.core.pools.effective_caps import makes
 from fleetgate.core.pools.pool import Pool
@@ -63,7 +63,23 @@ class CapEvents:
         state.preempt_after_ms = event.preempt_after_ms
         state.plans.rules.file = {rule.account: rule for rule in event.plans}
         state.plans.configure(at)
+        state.resumed_tickets = []
+        sets = {rule.provider: rule for rule in event.account_sets}
+        if sets == state.accounts.rules:
+            state.budget_events.rules_changed(at)
+        else:
+            self._sets_changed(sets, at)
+
+    def _sets_changed(self, sets: dict[str, AccountSet], at: int) -> None:
+        """Requests may use other accounts than before; while there is none, their time stands still."""
+        state = self._state
+        stalled = {spec for spec, queue in state.queues.items() if not queue.usable}
+        state.accounts.rules = sets
         state.budget_events.rules_changed(at)
+        state.index_queues()
+        for spec, queue in state.queues.items():
+            if (spec in stalled) == bool(queue.usable):
+                state.backoff_events.time(queue, at)
 
     def _forgive(self, kind: str, selector: str, *, pause: bool = False) -> None:
         """A person set this cap: undo what rate limits did to its pools."""
@@ -154,7 +170,7 @@ class CapEvents:
                 state.recheck_queue(queue)
         for ident in leases:
             lease = state.leases[ident]
-            state.lease_candidates[ident] = state.queue(lease.ticket.spec).by_model[lease.model]
+            state.lease_candidates[ident] = state.candidate_of_lease(lease.ticket.spec, lease.model)
             touched |= {pool.key: pool for pool, _ in state.lease_candidates[ident].needs}
             self._count_lease(ident, 1)
         for name in self._count_foreign():
@@ -257,7 +273,7 @@ class CapEvents:
         for pool in state.pools.values():
             state.apply_observations(pool)
         for ident, lease in state.leases.items():
-            state.lease_candidates[ident] = state.queue(lease.ticket.spec).by_model[lease.model]
+            state.lease_candidates[ident] = state.candidate_of_lease(lease.ticket.spec, lease.model)
             self._count_lease(ident, 1)
         self._sync_calls(list(state.pools.values()))
         by_spec: dict[Spec, list[Ticket]] = {}

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from fleetgate.core import events as ev
-from fleetgate.core.entities import Lease
+from fleetgate.core.entities import Lease, Ticket
 from fleetgate.core.events import Released
 from fleetgate.core.usage import ESTIMATE
 
 if TYPE_CHECKING:
+    from fleetgate.core.queue.queue import Candidate
     from fleetgate.core.state.state import State
 
 
@@ -27,7 +28,8 @@ class LeaseEvents:
         new = event.ticket
         ticket = state.pop_ticket(ident) if new is None else new
         queue = state.queue(ticket.spec)
-        candidate = state.lease_candidates[ident] = queue.by_model[model]
+        candidate = queue.by_model.get(model) or state.candidate_of_lease(ticket.spec, model)
+        state.lease_candidates[ident] = candidate
         state.leases[ident] = Lease(
             ticket, model, at, state.seq, event.claimed, "", charge_ms, event.ends_at, event.waited_ms
         )
@@ -35,6 +37,8 @@ class LeaseEvents:
             pool.grant_slots(ident, queue.slots, queue.project, charge_ms, ticket.order, at)
         if candidate.budgets:
             state.budget_events.reserve(ticket, candidate, at)
+        if candidate.member is not None:
+            self._use_home(ticket, candidate, at)
         if new is None:
             state.leave_queue(ticket, queue)
         else:
@@ -42,6 +46,15 @@ class LeaseEvents:
             state.arrivals = max(state.arrivals, new.arrival)
         for key in event.probes:
             state.backoffs[key].probing = ident
+
+    def _use_home(self, ticket: Ticket, candidate: Candidate, at: int) -> None:
+        """The conversation of a request uses this account from now on (rule Z3)."""
+        member = candidate.member
+        assert member is not None
+        if ticket.spec.home and ticket.spec.home != member.account:
+            member.ramp.move(at)
+        if ticket.conversation and member.sticky:
+            member.homes.use(ticket.conversation, member.account, at)
 
     def claimed(self, event: ev.Claimed, at: int) -> None:
         state = self._state

@@ -30,7 +30,7 @@ class LimitEvents:
         state.recheck_pool(pool)
         concerned = state.by_account.get(pool.account, {}) if pool.account else state.active_queues
         for queue in concerned.values():  # another candidate may be used meanwhile
-            if queue.has_fallback and queue.waiting and pool in queue.pools:
+            if (queue.has_fallback or queue.home is not None) and queue.waiting and pool in queue.pools:
                 state.recheck_queue(queue)
         state.reservations.review(at)
 

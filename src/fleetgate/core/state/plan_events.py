@@ -24,11 +24,19 @@ class PlanEvents:
         if window is None:
             window = state.plans.add(event.account, event.window, event.family)
         window.observe(event.used, event.resets_at, event.length_ms, event.seen_at, at)
-        if is_new and window.rule is not None:
+        if is_new and (window.rule is not None or state.accounts.rules):
             state.cap_events.rebuild()  # requests of the account need it from now on
         else:
             state.changed_pools[window.key] = window
+            self._recheck_homes(event.account)
         state.touched_plans[window.key] = window
+
+    def _recheck_homes(self, account: str) -> None:
+        """Conversations that wait for this account may have to move to another."""
+        state = self._state
+        for queue in state.by_account.get(account, {}).values() if state.accounts.rules else ():
+            if queue.home is not None and queue.waiting:
+                state.recheck_queue(queue)
 
     def runway(self, event: ev.PlanRunway, at: int) -> None:
         window = self._state.plans.named(event.account, event.window)

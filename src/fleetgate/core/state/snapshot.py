@@ -72,6 +72,9 @@ def export_state(state: State, now: int) -> Snapshot:
         access_keys=[key for _, key in sorted(state.access_keys.items())],
         file_plans=[rule for _, rule in sorted(state.plans.rules.file.items())],
         plan_windows=[_plan_record(window) for _, window in sorted(state.plans.windows.items())],
+        account_sets=[rule for _, rule in sorted(state.accounts.rules.items())],
+        homes=state.accounts.homes.export(),
+        ramps=state.accounts.export_ramps(now),
     )
 
 
@@ -99,6 +102,7 @@ def restore_state(state: State, snapshot: Snapshot) -> None:
     _restore_budgets(state, snapshot)
     _restore_plans(state, snapshot)
     state.access_keys = {key.name: key for key in snapshot.access_keys}
+    state.accounts.restore(snapshot.account_sets, snapshot.homes, snapshot.ramps)
     for record in snapshot.pools:
         _restore_pool(state, record)
     state.cap_events.attach()

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.budgets.estimates import Ratio
-from fleetgate.core.entities import BudgetRule, Lease, PlanRule, Rule, Ticket
+from fleetgate.core.entities import AccountSet, BudgetRule, Lease, PlanRule, Rule, Ticket
 from fleetgate.core.limits.adaptive_tuning import LAG_MS
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.usage import Usage, UsageRow
@@ -186,3 +186,6 @@ class Snapshot(Struct, omit_defaults=True):
     access_keys: list[AccessKey] = field(default_factory=list)
     file_plans: list[PlanRule] = field(default_factory=list)
     plan_windows: list[PlanRecord] = field(default_factory=list)
+    account_sets: list[AccountSet] = field(default_factory=list)
+    homes: list[tuple[str, str, int]] = field(default_factory=list)  # by conversation, the quietest first
+    ramps: list[tuple[str, int, int, int]] = field(default_factory=list)  # account, its beginning, last move, moves

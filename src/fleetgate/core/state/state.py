@@ -16,19 +16,21 @@ from msgspec.structs import replace
 
 from fleetgate.core import events as ev
 from fleetgate.core.access.keys import AccessKey
+from fleetgate.core.accounts.sets import AccountSets
 from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.budgets.estimates import Estimates
 from fleetgate.core.budgets.rules import BudgetNeed, BudgetRules
 from fleetgate.core.budgets.usage_sums import UsageSums
 from fleetgate.core.entities import INTERACTIVE, Lease, Spec, Ticket
-from fleetgate.core.model_names import Model, account_of, parse_model
+from fleetgate.core.model_names import account_of, parse_model
 from fleetgate.core.plans.plans import Plans
 from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.backoff import Backoff, concerns
 from fleetgate.core.pools.effective_caps import Need, Rules
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.pools.resource import Resource
+from fleetgate.core.queue.candidates import CandidateMaker, hold_key
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.queue.ticket_index import TicketIndex
 from fleetgate.core.queue.waiting_jobs import WaitingJobs
@@ -95,6 +97,8 @@ class State:
         self.plans = Plans()
         self.touched_plans: dict[str, PlanWindow] = {}  # windows that were seen since the engine looked
         self.access_keys: dict[str, AccessKey] = {}  # by name
+        self.accounts = AccountSets()
+        self.candidate_maker = CandidateMaker(self)
         self.estimates = Estimates()
         self.usage = UsageSums()
         rules = self.cap_events = CapEvents(self)
@@ -189,8 +193,13 @@ class State:
         self.queues = {spec: queue for spec, queue in self.queues.items() if queue.members}
         self._queues_after_drop = len(self.queues)
         self._drop_ended_sessions()
+        self.index_queues()
+
+    def index_queues(self) -> None:
+        """Find queues by the accounts of their candidates again; none is found through another queue any more."""
         self.by_account = {}
         for queue in self.queues.values():
+            queue.home_queues = {}
             self._index(queue)
 
     def _drop_ended_sessions(self) -> None:
@@ -208,9 +217,11 @@ class State:
                 self.by_account.setdefault(account_of(candidate.name), {})[queue.spec] = queue
 
     def usable(self, spec: Spec, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """The candidates to try: not backed off, and only the first unless `spec.any_candidate`."""
+        """The candidates to try: not backed off, and only those of the first model unless `spec.any_candidate`."""
         free = tuple(candidate for candidate in candidates if not self.backoffs_on(candidate))
-        return free if spec.any_candidate else free[:1]
+        if spec.any_candidate or len(free) < 2:
+            return free
+        return tuple(candidate for candidate in free if candidate.group == free[0].group)
 
     def backoffs_on(self, candidate: Candidate) -> list[Backoff]:
         """The backoffs that hold a candidate back."""
@@ -234,18 +245,22 @@ class State:
         return (*probes, *usable)
 
     def usable_now(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
-        """The usable candidates; if the first is paused, the next ones too, up to one that is not.
+        """The usable candidates; if they are paused, those of the next models too, up to one that is not.
 
         A request would take the last of them.
         """
-        if not queue.has_fallback or not queue.usable[0].is_paused(now):
-            return queue.usable
-        found = []
+        usable = queue.usable
+        if not queue.has_fallback or not all(candidate.is_paused(now) for candidate in usable):
+            return usable
+        found: list[Candidate] = []
+        open_group = -1  # the first model that is not paused
         for candidate in queue.candidates:
+            if 0 <= open_group < candidate.group:
+                break
             if not self.backoffs_on(candidate):
                 found.append(candidate)
                 if not candidate.is_paused(now):
-                    break
+                    open_group = candidate.group
         return tuple(found)
 
     def is_closed(self, spec: Spec, now: int) -> bool:
@@ -272,7 +287,7 @@ class State:
 
     def resource(self, key: str) -> Resource | None:
         """The pool, budget or plan window of this key."""
-        return self.pools.get(key) or self.budgets.get(key) or self.plans.windows.get(key)
+        return self.pools.get(key) or self.budgets.get(key) or self.plans.windows.get(key) or self.accounts.ramp_of(key)
 
     def apply_observations(self, pool: Pool) -> None:
         """Apply what was observed on a pool's host: automatic cap and foreign agents."""
@@ -289,29 +304,14 @@ class State:
         return self.pool(need) if need is not None else None
 
     def expected_hold_ms(self, spec: Spec) -> int:
-        return self.holds.get(_hold_key(spec), DEFAULT_HOLD_MS)
+        return self.holds.get(hold_key(spec), DEFAULT_HOLD_MS)
 
     def candidates(self, spec: Spec) -> tuple[Candidate, ...]:
-        models = [parse_model(text) for text in spec.models]
-        hold_key = _hold_key(spec)
-        return tuple(
-            Candidate(
-                model,
-                self._needs(spec, model),
-                hold_key,
-                self._budgets_of(spec, model),
-                self.plans.of_request(spec, model),
-            )
-            for model in models or (None,)
-        )
+        return self.candidate_maker.of_request(spec)
 
-    def _budgets_of(self, spec: Spec, model: Model | None) -> tuple[Budget, ...]:
-        if not self.budget_rules.any:
-            return ()
-        return tuple(self.budget(need) for need in self.budget_rules.needs(spec, model))
-
-    def _needs(self, spec: Spec, model: Any) -> tuple[tuple[Pool, int], ...]:
-        return tuple((self.pool(need), need.limit) for need in self.rules.needs(spec, model))
+    def candidate_of_lease(self, spec: Spec, model: str) -> Candidate:
+        """What a lease uses slots of: a candidate of requests like it, or one of a set that has changed since."""
+        return self.queue(spec).by_model.get(model) or self.candidate_maker.make(spec, parse_model(model))
 
     # Tickets.
 
@@ -461,10 +461,6 @@ class State:
         state = cls()
         restore_state(state, snapshot)
         return state
-
-
-def _hold_key(spec: Spec) -> str:
-    return f"{spec.kind} {spec.project}"
 
 
 def _no_change(event: Any, at: int) -> None:

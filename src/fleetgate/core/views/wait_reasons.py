@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from fleetgate.core.accounts.choice import AccountChoice, in_order
+from fleetgate.core.accounts.switch_reasons import in_words
 from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.entities import Reason, Ticket
 from fleetgate.core.limits import NEVER
+from fleetgate.core.model_names import parse_model
 from fleetgate.core.plans.reading import FULL
 from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
 from fleetgate.core.pools.effective_caps import HELD_BACK, UNLIMITED
 from fleetgate.core.pools.pool import Pool
+from fleetgate.core.queue.obstacles import obstacle_of
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.state.state import State
 
@@ -27,6 +31,7 @@ CODES = {
     "budget": "a rate or budget has too little left: `budget` and `left` say which and how much, `until` when it fits",
     "plan_window": "a plan window is kept for other work: `window`, `used` and `resets_at` say which, `until` when it "
     "continues",
+    "moving": "a conversation that changes its account waits until the new one has taken in others before it",
     "usage_gate": "a slot is free, but the provider's own count is not below the limit, or it is being asked",
     "nested": "it was started inside a run that holds the slot it would need",
     "behind": "there is room, but others are ahead in the queue",
@@ -39,6 +44,14 @@ CODES = {
     "passed_over": "a slot was offered and not taken; the ticket keeps its place until its process is heard of",
 }
 
+# What is the matter with an account of a set, by the code of the reason.
+_WORDS = {
+    "paused": "paused",
+    "budget": "out of budget",
+    "usage_gate": "asked for its own count",
+    "moving": "taking in others first",
+}
+
 # What a person must do, by the cause of a backoff.
 _REMEDIES = {"auth": "log in again, and if that does not end it", "quota": "check the billing, then"}
 
@@ -49,9 +62,58 @@ def reason_for(state: State, queue: Queue, now: int, newcomer: Ticket | None = N
         return _closed(state, queue, now)
     tried = queue.usable or state.candidates_to_try(queue, now)
     if not tried:
-        return backed_off(state, queue, now)
-    candidate, slots = tried[0], queue.slots
-    ticket = queue.head() or newcomer
+        return backed_off(state, queue.candidates, now)
+    if queue.has_sets:
+        return _of_set(state, queue, tried, queue.head() or newcomer, now)
+    return _with(tried[0], queue, queue.head() or newcomer, now)
+
+
+def _of_set(state: State, queue: Queue, tried: tuple[Candidate, ...], ticket: Ticket | None, now: int) -> Reason:
+    """Why a request enters with no account of a set: by its home, while it waits for that; else by all of them."""
+    home = queue.home
+    if home is not None and ticket is not None:
+        obstacle = obstacle_of(home, queue, ticket, now) if home in tried else None
+        if AccountChoice(state).waits_for_home(home, queue, None if queue.waiting else ticket, obstacle, now):
+            reason = _with(home, queue, ticket, now) if home in tried else backed_off(state, (home,), now)
+            reason.text += f"; its conversation stays with {parse_model(home.model).account} for now"
+            return reason
+    reasons = [_with_account(each, queue, ticket, now) for each in in_order(tried, now)]
+    for reason in reasons:
+        if reason.code == "behind":
+            return reason
+    others = [each for each in queue.candidates if each not in tried and state.backoffs_on(each)]
+    reasons += [backed_off(state, (each,), now) for each in others]
+    closed: dict[str, list[str]] = {}
+    for reason in reasons:
+        closed.setdefault(_word(reason), []).append(parse_model(reason.model).account)
+    first, known = reasons[0], [reason.until for reason in reasons if reason.until is not None]
+    first.text = f"no account has room: {in_words(closed)}"
+    first.pools = list(dict.fromkeys(pool for reason in reasons for pool in reason.pools))
+    first.until = min(known) if len(known) == len(reasons) else None
+    return first
+
+
+def _word(reason: Reason) -> str:
+    """What is the matter with an account that has this reason."""
+    if reason.code == "backoff":
+        return f"backed off ({reason.cause})"
+    if reason.code == "plan_window":
+        return f"held back by its {reason.window.partition(' ')[2]} window"
+    return _WORDS.get(reason.code, "full")
+
+
+def _with_account(candidate: Candidate, queue: Queue, ticket: Ticket | None, now: int) -> Reason:
+    """Why a request does not enter with an account that is not its home."""
+    reason, member = _with(candidate, queue, ticket, now), candidate.member
+    if not queue.spec.home or reason.code != "behind" or member is None or member.ramp.opens_at(now) <= now:
+        return reason
+    text = f"{member.name} takes in other conversations first"
+    return Reason("moving", text, until=member.ramp.opens_at(now), model=candidate.model)
+
+
+def _with(candidate: Candidate, queue: Queue, ticket: Ticket | None, now: int) -> Reason:
+    """Why a request does not enter with this candidate."""
+    slots = queue.slots
     if candidate.plans:
         plan = candidate.closed_plan(queue.spec.work_class, now, "" if ticket is None else ticket.run)
         if plan is not None:
@@ -158,9 +220,9 @@ def _of_usage(pool: Pool, model: str) -> Reason:
     return Reason("usage_gate", text, pool=pool.id, pools=[pool.id], in_flight=count, limit=limit, model=model)
 
 
-def backed_off(state: State, queue: Queue, now: int) -> Reason:
-    """Every candidate is backed off: names the one that comes back first, and its longest backoff."""
-    held = [(max(state.backoffs_on(each), key=lambda backoff: backoff.probe_at), each) for each in queue.candidates]
+def backed_off(state: State, candidates: tuple[Candidate, ...], now: int) -> Reason:
+    """All these candidates are backed off: names the one that comes back first, and its longest backoff."""
+    held = [(max(state.backoffs_on(each), key=lambda backoff: backoff.probe_at), each) for each in candidates]
     backoff, candidate = min(held, key=lambda pair: pair[0].probe_at)
     text = f"{candidate.model} is backed off: {backoff.reason}"
     if backoff.key != candidate.model:

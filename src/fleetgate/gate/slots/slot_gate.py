@@ -222,4 +222,5 @@ def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:
         settings.plans,
         settings.preempt_after_ms,
         tuple(settings.weights.items()),
+        account_sets=settings.accounts,
     )
