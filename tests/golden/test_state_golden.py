@@ -608,8 +608,10 @@ def build_authors(folder: Path) -> None:
 def set_log() -> list[tuple[int, list[ev.Event]]]:
     """A log about account sets, as the engine that decided it wrote it."""
     engine = Engine(me=ALICE)
-    sets = (AccountSet("anthropic", ("work", "spare"), ("api",), "first", "conversation", 5_000),)
-    sets += (AccountSet("openai", ("a", "b"), (), "most-left", "none"),)
+    sets = (
+        AccountSet("anthropic", ("work", "spare"), ("api",), "first", "conversation", 5_000),
+        AccountSet("openai", ("a", "b"), (), "most-left", "none"),
+    )
     caps = (Rule("requests", "anthropic", cap=1, on_429="pause"),)
     calls = Spec((SONNET,), "requests")
     commands: list[tuple[int, cmd.Command]] = [
