@@ -15,6 +15,7 @@ from fleetgate.api.http.dispatch import Dispatch, ProxyHandler
 from fleetgate.api.jobs import routes as job_routes
 from fleetgate.api.leases import routes as lease_routes
 from fleetgate.api.leases.direct import DirectLeases
+from fleetgate.api.limits import routes as limit_routes
 from fleetgate.api.router.openapi import openapi_document
 from fleetgate.api.router.route import JSON, ApiRequest, ApiResponse, ApiRoute, DocumentedAnswer
 from fleetgate.api.router.router import Router
@@ -82,6 +83,7 @@ def all_routes() -> list[ApiRoute]:
     own_modules = (
         read,
         history_search,
+        limit_routes,
         projects,
         usage,
         session_routes,

@@ -30,6 +30,7 @@ from fleetgate.core.state.state import State
 from fleetgate.gate.serving.access_keys import AccessKeys
 from fleetgate.gate.serving.client_renewals import ClientRenewals
 from fleetgate.gate.serving.service_gate import ServiceGate
+from fleetgate.present.limits.history import LimitMarks
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.name_lookup import succeeded
 from fleetgate.present.wall_time import utc
@@ -66,6 +67,7 @@ class Service:
         self.series = Series(gate, self.feed, f"{state_folder()}/series.json" if gate.folder else "")
         self.shared = AnswerCache(gate)
         self.archive = HistoryReader(gate)
+        self.limit_marks = LimitMarks()
         self.jobs = JobThreads(jobs, gate, self.shared, access.may_submit)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there

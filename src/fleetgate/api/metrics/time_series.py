@@ -17,6 +17,8 @@ from msgspec import Struct
 from fleetgate.api.events.feed import Feed
 from fleetgate.core import events as ev
 from fleetgate.core.errors import FleetgateError
+from fleetgate.core.state.state import State
+from fleetgate.core.views.limit_belief import read_belief
 from fleetgate.core.views.pool_and_lease_views import lasting_pool_views
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.store_files import make_file
@@ -37,6 +39,8 @@ class PoolSample(Struct):
     limit: int | None
     queued: int
     rate_limits: int
+    proven: int | None = None  # where the limit is learned: the highest level known to be accepted
+    refused: int | None = None  # and the lowest known to be refused
 
 
 class Sample(Struct):
@@ -138,7 +142,11 @@ class Series:
         grants, self._grants = self._grants, 0
         pools = {
             f"{view.kind} {view.pool}": PoolSample(
-                view.in_flight + view.foreign, view.limit, view.queued, limits.get(f"{view.kind} {view.pool}", 0)
+                view.in_flight + view.foreign,
+                view.limit,
+                view.queued,
+                limits.get(f"{view.kind} {view.pool}", 0),
+                *_believed(state, f"{view.kind} {view.pool}", moments.now),
             )
             for view in lasting_pool_views(state, moments.now, self._gate.host)[:_MOST_POOLS]
         }
@@ -158,6 +166,11 @@ class Series:
         since = moments.utc(moments.now - int(max(minutes * 60, step_s) * 1000)) or ""
         return SeriesShape(step_s, self._feed.seq, [each for each in samples if (each.at or "") > since])
 
+    def of_pool(self, key: str, minutes: float) -> list[tuple[str, PoolSample]]:
+        """The samples of one pool, with their times."""
+        samples = self.shape(minutes).samples
+        return [(each.at, each.pools[key]) for each in samples if each.at is not None and key in each.pools]
+
     def _summed(self) -> Sample:
         """The last minute in one sample: as it is now, with all that was counted."""
         last = list(self._fine)[-COARSE_EVERY:]
@@ -168,8 +181,19 @@ class Series:
                 pool.limit,
                 pool.queued,
                 sum(each.pools[key].rate_limits for each in last if key in each.pools),
+                pool.proven,
+                pool.refused,
             )
             for key, pool in now.pools.items()
         }
         limits, grants = sum(each.rate_limits for each in last), sum(each.grants for each in last)
         return Sample(now.at, now.running, now.waiting, limits, grants, pools)
+
+
+def _believed(state: State, key: str, now: int) -> tuple[int | None, int | None]:
+    """The highest level known to be accepted, and the lowest known to be refused, where the limit is learned."""
+    pool = state.pools.get(key)
+    if pool is None or pool.limiter.adaptive is None:
+        return None, None
+    belief = read_belief(pool.limiter.adaptive, pool.used, now)
+    return belief.proven, belief.refused

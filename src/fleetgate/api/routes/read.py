@@ -53,7 +53,7 @@ from fleetgate.present.json.state import (
     lease_json,
     ticket_json,
 )
-from fleetgate.present.limit_explanation import ExplanationShape, explanation_of, explanation_shape
+from fleetgate.present.limits.explanation import ExplanationShape, explanation_of, explanation_shape
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.model_choice import first_usable, unusable
 from fleetgate.present.name_lookup import check_selector, find_id, kind_for

@@ -7,7 +7,7 @@ import click
 from fleetgate.cli.click_helpers import gate_to_read, json_option, kind_option, show_result
 from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
-from fleetgate.present.limit_explanation import explanation_of, explanation_shape, summary
+from fleetgate.present.limits.explanation import explanation_of, explanation_shape, summary
 from fleetgate.present.log_time import LogTimes
 
 

@@ -1,0 +1,1 @@
+"""The history of limits over HTTP."""
