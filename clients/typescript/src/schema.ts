@@ -591,6 +591,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/limits/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Limit, belief and refusals of a pool over time */
+        get: operations["V1LimitsHistoryGetLimitHistory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/login-links": {
         parameters: {
             query?: never;
@@ -1645,6 +1662,28 @@ export interface components {
             usage: components["schemas"]["SpentShape"] | null;
             waited_s: number;
         };
+        /**
+         * LimitHistoryAnswer
+         * @description Points only where something changed, and the newest. More than 400 points or refusals are thinned.
+         */
+        LimitHistoryAnswer: {
+            kind: string;
+            points: components["schemas"]["LimitPoint"][];
+            pool: string;
+            refusals: components["schemas"]["RefusalPoint"][];
+            since: string | null;
+            until: string | null;
+        };
+        /**
+         * LimitPoint
+         * @description From then on. `proven` is the highest level known to be accepted, `refused` the lowest known to be refused.
+         */
+        LimitPoint: {
+            at: string | null;
+            limit: number | null;
+            proven: number | null;
+            refused: number | null;
+        };
         /** LimitsAnswer */
         LimitsAnswer: {
             limits: components["schemas"]["LimitShape"][];
@@ -1786,8 +1825,12 @@ export interface components {
         PoolSample: {
             in_flight: number;
             limit: number | null;
+            /** @default null */
+            proven?: number | null;
             queued: number;
             rate_limits: number;
+            /** @default null */
+            refused?: number | null;
         };
         /**
          * PoolShape
@@ -1914,6 +1957,17 @@ export interface components {
             used_percent?: number | null;
             /** @default null */
             window?: string | null;
+        };
+        /**
+         * RefusalPoint
+         * @description `times` refusals, the last of them at `at`; `level`, `limit` and `why` are of that one.
+         */
+        RefusalPoint: {
+            at: string | null;
+            level: number;
+            limit: number | null;
+            times: number;
+            why: string | null;
         };
         /** ReleaseAnswer */
         ReleaseAnswer: {
@@ -3733,6 +3787,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["StopAnswer"];
+                };
+            };
+            /** @description An error; `reason` is for programs */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorShape"];
+                };
+            };
+        };
+    };
+    V1LimitsHistoryGetLimitHistory: {
+        parameters: {
+            query: {
+                /** @description how far back */
+                hours?: number;
+                kind?: "agents" | "requests";
+                /** @description as `/v1/status` lists it */
+                pool: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitHistoryAnswer"];
                 };
             };
             /** @description An error; `reason` is for programs */
