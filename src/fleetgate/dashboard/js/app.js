@@ -23,6 +23,8 @@ import { setUpTrouble } from "./frame/trouble.js";
 import { setUpWelcome } from "./frame/welcome.js";
 import { setUpJobs } from "./jobs/list.js";
 import { calmJobs, pokeJobs } from "./jobs/reading.js";
+import { setUpLimitCard } from "./limits/card.js";
+import { limitReader } from "./limits/reading.js";
 import { setUpPools } from "./pools/list.js";
 import { setUpPoolPage } from "./pools/page.js";
 import { setUpProjects } from "./projects/page.js";
@@ -36,7 +38,7 @@ import { Stream } from "./state/stream.js";
 import { setUpUsage } from "./usage/page.js";
 import { runsReader, usageReader } from "./usage/reading.js";
 
-const readers = [usageReader, runsReader, budgetsReader, scopeReader, accountsReader, projectsReader, searchReader];
+const readers = [usageReader, runsReader, budgetsReader, scopeReader, accountsReader, projectsReader, searchReader, limitReader];
 /** Something changed: read what is on the screen. */
 function pokeAll() {
   poke();
@@ -63,7 +65,7 @@ const stream = new Stream({
 
 const frame = [setUpTheme, setUpKeys, setUpPages, setUpItems, setUpTrouble, setUpWelcome];
 const fleet = [setUpSummary, setUpChart, setUpPlans, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents];
-const pages = [setUpPoolPage, setUpAccounts, setUpProjects, setUpEventSearch, setUpUsage, setUpBudgets];
+const pages = [setUpPoolPage, setUpLimitCard, setUpAccounts, setUpProjects, setUpEventSearch, setUpUsage, setUpBudgets];
 for (const setUp of [...frame, ...fleet, ...pages]) setUp();
 banners.setUpBanners(() => stream.retryNow());
 tick(() => {

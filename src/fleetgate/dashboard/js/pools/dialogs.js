@@ -3,6 +3,8 @@ import * as actions from "./actions.js";
 import { dialog, field } from "../base/dialogs.js";
 import { h } from "../base/dom.js";
 import { some } from "../base/format.js";
+import { beliefDetails, beliefSentence } from "../limits/belief.js";
+import { get } from "../state/api.js";
 
 /** @type {[number | null, string][]} */
 const PAUSES = [[null, "Until I resume it"], [300, "5 minutes"], [900, "15 minutes"], [3600, "1 hour"], [14_400, "4 hours"]];
@@ -12,13 +14,25 @@ export async function editPool(pool) {
   const plan = await dialog({
     title: pool.selector,
     kicker: `Cap, reserve and cooldown, ${pool.kind}`,
-    body: (close) => [form(pool, close)],
+    body: (close) => [explained(pool), form(pool, close)],
   });
   if (!plan) return;
   if (plan.act === "remove") return void (await actions.removeCap(pool));
   if (plan.act === "reset") return void (await actions.resetCap(pool));
   if (plan.cap !== undefined || plan.reserve !== undefined) await actions.setCap(pool, plan.cap ?? (pool.auto ? "auto" : pool.cap), plan.reserve);
   if (plan.cooldownMs !== undefined) await actions.setCooldown(pool, plan.cooldownMs);
+}
+
+/** What is believed about the limit, and why: as soon as it is read. */
+function explained(pool) {
+  const node = h("div", { class: "belief-box" });
+  if (pool.on_429 !== "adapt") return node;
+  get(`/v1/explain?${new URLSearchParams({ pool: pool.pool, kind: pool.kind })}`).then((said) => {
+    if (said.proven === null) return;
+    node.append(h("p", { class: "belief", text: beliefSentence(said) }),
+      h("details", { class: "belief-more" }, h("summary", { text: "Why, and what would change it" }), ...beliefDetails(said)));
+  }, () => {}); // the form works without it
+  return node;
 }
 
 function form(pool, close) {

@@ -42,6 +42,8 @@ export const store = {
   scope: { of: "", tickets: [], waiting: 0, jobs: [], usage: null },
   /** The accounts, and the words that they are searched for. @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], query: string}} */
   accounts: { phase: "loading", problem: "", list: [], query: "" },
+  /** The limit of the pool that is shown: `of` says whose it is, and over how many hours. @type {{of: string, hours: number, explanation: any, history: any}} */
+  limits: { of: "", hours: 6, explanation: null, history: null },
   /** @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], usage: any[]}} */
   projects: { phase: "loading", problem: "", list: [], usage: [] },
   /** The answer of the search in the history. @type {{phase: "loading" | "ready" | "error", problem: string, of: string, events: any[], next: number | null, searched: number, types: string[]}} */
