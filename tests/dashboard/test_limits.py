@@ -28,7 +28,12 @@ def _learn(server: Server) -> None:
     server.tell(cmd.SetRule(Rule("requests", "umans", cap=8, on_429="adapt", cooldown_ms=0, max_hold_ms=0)))
     first, second = server.ask("umans/coder", count=2)
     server.tell(cmd.Active(first))
-    wait_until("the second call", lambda: server.tell(cmd.Tick()) or second in server.gate.read().leases)
+
+    def has_started() -> bool:
+        server.tell(cmd.Tick())
+        return second in server.gate.read().leases
+
+    wait_until("the second call", has_started)
     server.release(second, outcome="rate_limited")
 
 
