@@ -34,6 +34,7 @@ class CountingProvider(RawUpstream):
         self.refused: set[str] = set()  # organizations that have used up their window
         self.names_owner = self.answers_questions = True
         self.takes_s = 0.0
+        self.busy = 0  # how many calls are refused because too many are in flight
         self._now: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -61,6 +62,13 @@ class CountingProvider(RawUpstream):
         with self._lock:
             self._now[owner] -= 1
         reset = int(time()) + 7200
+        if self.busy:
+            self.busy -= 1
+            body = json.dumps(
+                {"type": "error", "error": {"type": "rate_limit_error", "message": "concurrent requests"}}
+            )
+            head = f"HTTP/1.1 429 Too Many Requests\r\n{named}Retry-After: 0\r\nContent-Type: application/json\r\n"
+            return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
         if owner in self.refused:
             body = json.dumps({"type": "error", "error": {"type": "rate_limit_error", "message": "used up"}})
             unified = f"anthropic-ratelimit-unified-status: rejected\r\nanthropic-ratelimit-unified-reset: {reset}\r\n"
@@ -181,6 +189,27 @@ def test_m1_a_backoff_and_a_window_outlive_the_token_and_the_service(
     gate.start()
     stays("login-3")
     assert account(gate, "login-of-b") != mine, "another account goes on"
+
+
+def test_m1_a_limit_that_was_learned_outlives_the_token_and_a_killed_service(
+    proxied: Callable[..., Proxied], provider: CountingProvider
+) -> None:
+    gate = proxied(provider.url, requests='anthropic = { cap = 4, on_429 = "step" }')
+    provider.owners = {f"login-{n}": "org-a" for n in range(4)}
+    mine = account(gate, "login-0")
+    provider.busy = 1
+    assert account(gate, "login-1") == mine, "the refusal of a refreshed token is tried again, and seen by no client"
+
+    def limits() -> dict[str, int]:
+        pools = gate.get("/v1/status").json["pools"]
+        return {pool["pool"]: pool["limit"] for pool in pools if "@" in pool["pool"]}
+
+    assert limits() == {mine: 3}
+    assert account(gate, "login-2") == mine
+    gate.kill()
+    gate.start()
+    assert account(gate, "login-3") == mine
+    assert limits() == {mine: 3}
 
 
 def test_m1_what_an_answer_has_shown_outlives_a_kill_at_that_moment(
