@@ -17,6 +17,8 @@ from time import sleep, time
 import pytest
 
 from tests.api.served import Answer
+from tests.postgres_server import Server
+from tests.postgres_stores import fresh_store
 from tests.proxy.proxied import MESSAGES, Proxied
 from tests.proxy.upstream import RawUpstream, read_request
 
@@ -325,3 +327,28 @@ def test_m1_a_caller_that_is_not_trusted_keeps_its_account_and_gets_none_that_th
         assert accounts[1] == accounts[2] != accounts[3]
         assert len(accounts) == 4, "junk is of no account"
         assert "anthropic@work" not in accounts[1:]
+
+
+@pytest.mark.postgres
+def test_m1_services_on_one_database_know_the_same_identities(
+    postgres: Server, provider: CountingProvider, tmp_path: Path
+) -> None:
+    """One is killed right after it has learned whose login it is; another machine's service gets the new token."""
+    store = fresh_store(postgres)
+    login = tmp_path / "login.json"
+    login.write_text(json.dumps({"claudeAiOauth": {"accessToken": "sk-ant-oat01-first"}}))
+    provider.owners = {"sk-ant-oat01-first": "org-a", "sk-ant-oat01-second": "org-a", "sk-ant-oat01-other": "org-b"}
+    homes = [tmp_path / name for name in ("one", "other")]
+    for home in homes:
+        home.mkdir()
+    more = f'[providers."anthropic@work"]\ncredential_file = "{login}"'
+    with (
+        Proxied(homes[0], provider.url, more=more, FLEETGATE_STORE=store) as one,
+        Proxied(homes[1], provider.url, FLEETGATE_STORE=store) as other,
+    ):
+        mine = account(other, "sk-ant-oat01-other")
+        assert account(one, "sk-ant-oat01-first") == "anthropic@work"
+        one.kill()
+        assert account(other, "sk-ant-oat01-second") == "anthropic@work"
+        one.start()
+        assert account(one, "sk-ant-oat01-other") == mine
