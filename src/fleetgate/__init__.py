@@ -69,9 +69,7 @@ _WHERE = {
 
 def __getattr__(name: str) -> object:
     if name == "__version__":  # setup.py says where it comes from
-        from importlib.metadata import version
-
-        return version("fleetgate")
+        return _version()
     module = _WHERE.get(name)
     if module is None:
         if name == "sync":  # `import fleetgate; fleetgate.sync.open_gate()` works without a further import
@@ -84,3 +82,21 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module(f"fleetgate.{module}"), name)
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    """The installed version. Its folder has it in its name; Python's own search would load 2 MB for it."""
+    import os
+    import sys
+
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith("fleetgate-") and name.endswith(".dist-info"):
+                return name.removeprefix("fleetgate-").removesuffix(".dist-info")
+    from importlib.metadata import version
+
+    return version("fleetgate")

@@ -6,7 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
+from fleetgate.api.metrics.exposition import CounterFamily, HistogramFamily, gauge_lines, process_lines
 from fleetgate.api.metrics.prometheus import METRICS
 from tests.api.served import Served
 
@@ -78,3 +82,45 @@ def test_h4_the_numbers_follow_what_happens(fresh: Served):
     assert numbers["fleetgate_log_batch_size_count"] == numbers["fleetgate_log_commits_total"]
     assert numbers["fleetgate_log_seq"] == fresh.get("/v1/status").json["seq"]
     fresh.wait_until(lambda: read(fresh)["fleetgate_event_loop_lag_seconds_count"] > 0, "the lag is measured")
+
+
+def test_h4_the_text_is_what_prometheus_own_library_writes():
+    disable_created_metrics()
+    theirs = CollectorRegistry()
+    odd, bounds = 'a "b" \\ c\nd é', (0.1, 1.0, 14400.0)
+    lines: list[str] = []
+    for labels in ((), ("zone", "kind")):
+        name = f"things_{len(labels)}_total"
+        text = 'What "they" are \\ in\ntwo lines.'
+        count, counter = CounterFamily(name, text, labels), Counter(name, text, labels, registry=theirs)
+        name = f"spans_{len(labels)}_seconds"
+        span, histogram = (
+            HistogramFamily(name, text, bounds, labels),
+            Histogram(name, text, labels, buckets=bounds, registry=theirs),
+        )
+        for values in [()] if not labels else [(odd, "x"), ("y", "")]:
+            count.labels(*values).inc()
+            count.labels(*values).inc(0.25)
+            (counter.labels(*values) if labels else counter).inc(1.25)
+            for value in (0, 0.1, 0.5, 1.0, 100, 20_000):
+                span.labels(*values).observe(value)
+                (histogram.labels(*values) if labels else histogram).observe(value)
+        lines += [*count.lines(), *span.lines()]
+    lines += gauge_lines("level", "How high.", ("pool",), [((odd,), 3), (("b",), -0.5)])
+    gauge = Gauge("level", "How high.", ("pool",), registry=theirs)
+    gauge.labels(odd).set(3)
+    gauge.labels("b").set(-0.5)
+    assert "".join(lines) == generate_latest(theirs).decode()
+
+
+def test_h4_the_process_is_described_as_by_prometheus_own_library():
+    theirs = CollectorRegistry()
+    ProcessCollector(registry=theirs)
+
+    def found(text: str) -> dict[str, tuple[str, float]]:
+        return {each.name: (each.type, each.samples[0].value) for each in text_string_to_metric_families(text)}
+
+    expected, ours = found(generate_latest(theirs).decode()), found("".join(process_lines()))
+    assert {name: kind for name, (kind, _) in ours.items()} == {name: kind for name, (kind, _) in expected.items()}
+    for name, (_, value) in ours.items():
+        assert value == pytest.approx(expected[name][1], rel=0.05, abs=2), name

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.exposition import generate_latest
-
+from fleetgate.api.metrics.exposition import CounterFamily
 from fleetgate.api.metrics.usage_counters import MOST_COMBINATIONS, MOST_KEYS, OTHER, KeyCounters, UsageCounters
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
@@ -65,20 +63,23 @@ class Counted:
     """Counters of their own, and the leases that have not ended."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
         self.leases: dict[str, Lease] = {}
         labels = {
             "calls": ("project", "model", "source"),
             "tokens": ("project", "model", "type"),
             "cost": ("project", "model"),
         }
-        calls, tokens, cost = [Counter(name, name, of, registry=self.registry) for name, of in labels.items()]
-        by_key = [Counter(f"key_{name}", name, ("key",), registry=self.registry) for name in labels]
+        calls, tokens, cost = [CounterFamily(f"{name}_total", name, of) for name, of in labels.items()]
+        by_key = [CounterFamily(f"key_{name}_total", name, ("key",)) for name in labels]
+        self._families = (calls, tokens, cost, *by_key)
         self.usage = UsageCounters(calls, tokens, cost, self.leases.get, KeyCounters(*by_key))
 
+    def lines(self) -> list[str]:
+        return [line.rstrip("\n") for family in self._families for line in family.lines()]
+
     def calls(self) -> dict[str, float]:
-        lines = generate_latest(self.registry).decode().splitlines()
-        return {(parts := line.rsplit(" ", 1))[0]: float(parts[1]) for line in lines if line.startswith("calls_total{")}
+        calls = [line.rsplit(" ", 1) for line in self.lines() if line.startswith("calls_total{")]
+        return {name: float(number) for name, number in calls}
 
 
 def released(ident: str, project: str, usage: Usage | None) -> ev.Released:
@@ -120,7 +121,7 @@ def test_u4_usage_is_counted_by_access_key_and_keys_beyond_a_limit_together():
         event = ev.Released("x", "ok", OPUS, 0, 0, usage=Usage(1, 2, cost=1_000_000), access_key=f"k{number}")
         counted.usage.ended(event)
     counted.usage.ended(ev.Released("x", "ok", OPUS, 0, 0, usage=Usage(1)))
-    lines = generate_latest(counted.registry).decode().splitlines()
+    lines = counted.lines()
     calls = [line for line in lines if line.startswith("key_calls_total{")]
     assert len(calls) == MOST_KEYS + 1
     assert f'key_calls_total{{key="{OTHER}"}} 2.0' in calls

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from email.utils import formatdate
+from time import gmtime
 from typing import Any
 
-from fleetgate.front.server import FrontServer
+from fleetgate.front.server import FrontServer, http_date
 
 
 class Link:
@@ -27,3 +29,9 @@ async def test_h5_of_connections_that_came_in_the_same_millisecond_the_first_giv
     assert all(server.add(link) for link in links)
     assert cut == list(range(32))
     assert len(server) == 8
+
+
+def test_dates_are_what_http_wants_on_every_day_of_a_week_and_in_every_month() -> None:
+    for day in range(0, 400, 13):
+        at = 1_700_000_000 + day * 86_461
+        assert http_date(gmtime(at)) == formatdate(at, usegmt=True).encode()

@@ -6,14 +6,15 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from email.utils import formatdate
 from heapq import nsmallest
-from time import time
+from time import gmtime, struct_time
 
 from fleetgate.front import limits
 from fleetgate.front.connection import ClientLink
 from fleetgate.front.request import Address, ClientRequest
 
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _CUT_S = 1.0  # a connection that is cut is gone within a turn of the loop
 
 Handler = Callable[[ClientRequest], None]
@@ -135,11 +136,18 @@ class FrontServer:
             self._all_gone.set()
 
     def _check(self) -> None:
-        self.date = f"date: {formatdate(time(), usegmt=True)}\r\n".encode()
+        self.date = b"date: %s\r\n" % http_date(gmtime())
         now = self._loop.time()
         for link in list(self._links):
             link.check_time(now)
         self._timer = self._loop.call_later(limits.CHECK_S, self._check)
+
+
+def http_date(at: struct_time) -> bytes:
+    """A moment of UTC as HTTP writes it, in any locale: Wed, 18 Nov 2026 08:00:00 GMT."""
+    day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
+    clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
+    return f"{day}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT".encode()
 
 
 def tls_context(certificate: str, key: str) -> ssl.SSLContext:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from fleetgate.core.model_names import names_of
 from fleetgate.proxy.errors import ProxyRefusal
@@ -53,6 +52,8 @@ def refusal_for(raw_path: bytes, known: list[str], configured: Iterable[str]) ->
             404, "unknown_provider", f'{name} has no base_url: write it under [providers."{name}"] in the config'
         )
     names = [each for provider in known for each in names_of(provider)]
+    from difflib import get_close_matches  # late: most services never need it
+
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     nearest = f"did you mean /{near[0]}/…? " if near else ""
     others = f"Known are {', '.join(known)}; another needs a base_url under [providers.NAME] in the config"

@@ -30,8 +30,9 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     if not 0 <= port <= 65_535:
         raise BadRequest(f"--port {port}: valid is 0 (any that is free) to 65535")
     try:
+        # As bytes where that is possible: Python loads much for names that are text.
         family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host.encode() if host.isascii() else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError) as error:
         raise CannotListen(f"--host {host}: there is no such address here ({error})") from error

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter as Tally
-from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.exposition import generate_latest
-
+from fleetgate.api.metrics.exposition import (
+    Count,
+    CounterFamily,
+    Distribution,
+    HistogramFamily,
+    gauge_lines,
+    process_lines,
+)
 from fleetgate.api.metrics.usage_counters import KeyCounters, UsageCounters
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
@@ -102,29 +105,22 @@ METRICS: dict[str, tuple[str, str]] = {
 }
 
 
-disable_created_metrics()
-
-
 class Counters:
-    """All metrics of one service. `collect` is what prometheus_client calls."""
+    """All metrics of one service."""
 
     def __init__(self, gate: ServiceGate) -> None:
         self._gate = gate
         self._kinds: dict[str, str] = {}  # by ticket: the event of its grant does not name the kind
-        self._gauges: list[GaugeMetricFamily] = []
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        self._registry.register(self)
-        self._counters: dict[str, Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
-        self._labelled: dict[tuple[str, ...], Counter] = {}  # found before: `labels` costs more than `inc`
-        self._by_kind: dict[tuple[str, str], Histogram] = {}
+        self._counters: dict[str, CounterFamily] = {}
+        self._histograms: dict[str, HistogramFamily] = {}
+        self._labelled: dict[tuple[str, ...], Count] = {}  # by name and labels: found before
+        self._by_kind: dict[tuple[str, str], Distribution] = {}
         for name, (kind, text) in METRICS.items():
             labels = LABELS.get(name, ())
             if kind == "counter":
-                self._counters[name] = Counter(name, text, labels, registry=self._registry)
+                self._counters[name] = CounterFamily(name, text, labels)
             elif kind == "histogram":
-                self._histograms[name] = Histogram(name, text, labels, buckets=BUCKETS[name], registry=self._registry)
+                self._histograms[name] = HistogramFamily(name, text, BUCKETS[name], labels)
         self._usage = UsageCounters(
             self._counters["fleetgate_usage_calls_total"],
             self._counters["fleetgate_usage_tokens_total"],
@@ -136,9 +132,9 @@ class Counters:
                 self._counters["fleetgate_key_cost_dollars_total"],
             ),
         )
-        self._batches = self._histograms["fleetgate_log_batch_size"]
-        self._commits = self._counters["fleetgate_log_commits_total"]
-        self._lags = self._histograms["fleetgate_event_loop_lag_seconds"]
+        self._batches = self._histograms["fleetgate_log_batch_size"].labels()
+        self._commits = self._counters["fleetgate_log_commits_total"].labels()
+        self._lags = self._histograms["fleetgate_event_loop_lag_seconds"].labels()
 
     def _lease(self, ident: str) -> Lease | None:
         engine = self._gate.core.replica.loaded
@@ -205,9 +201,6 @@ class Counters:
             histogram = self._by_kind[name, kind] = self._histograms[name].labels(kind)
         histogram.observe(seconds)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        yield from self._gauges
-
     def text(self, state: State, *, streams: int, waiting: int, version: str) -> str:
         """All metrics in Prometheus' text format."""
         pools = lasting_pool_views(state, self._gate.now(), self._gate.host)
@@ -241,14 +234,14 @@ class Counters:
             **dict.fromkeys(BUDGET_GAUGES, ("budget", "unit")),
             **dict.fromkeys(PLAN_GAUGES, ("account", "window")),
         }
-        self._gauges = []
+        lines = [*process_lines()]
         for name, values in samples.items():
-            gauge = GaugeMetricFamily(name, METRICS[name][1], labels=names.get(name, ("pool", "kind")))
-            for labels, number in values:
-                gauge.add_metric(labels, number)
-            self._gauges.append(gauge)
-        text: str = generate_latest(self._registry).decode()
-        return text
+            lines += gauge_lines(name, METRICS[name][1], names.get(name, ("pool", "kind")), values)
+        for counter in self._counters.values():
+            lines += counter.lines()
+        for histogram in self._histograms.values():
+            lines += histogram.lines()
+        return "".join(lines)
 
 
 def _of_plan(view: PlanView, now: int) -> dict[str, float]:

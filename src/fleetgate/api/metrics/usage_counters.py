@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from prometheus_client import Counter
-
+from fleetgate.api.metrics.exposition import Count, CounterFamily
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
 from fleetgate.core.usage import Usage
@@ -24,17 +23,17 @@ TYPES = ("input", "cache_read", "cache_write", "output")  # of tokens
 class _Counted(NamedTuple):
     """The counters of one project and model."""
 
-    input: Counter
-    cache_read: Counter
-    cache_write: Counter
-    output: Counter
-    dollars: Counter
+    input: Count
+    cache_read: Count
+    cache_write: Count
+    output: Count
+    dollars: Count
 
 
 class KeyCounters:
     """Counts what was used with access keys; keys beyond the first ones are counted together."""
 
-    def __init__(self, calls: Counter, tokens: Counter, dollars: Counter) -> None:
+    def __init__(self, calls: CounterFamily, tokens: CounterFamily, dollars: CounterFamily) -> None:
         self._calls, self._tokens, self._dollars = calls, tokens, dollars
         self._known: set[str] = set()
 
@@ -54,9 +53,9 @@ class UsageCounters:
 
     def __init__(
         self,
-        calls: Counter,
-        tokens: Counter,
-        dollars: Counter,
+        calls: CounterFamily,
+        tokens: CounterFamily,
+        dollars: CounterFamily,
         lease_of: Callable[[str], Lease | None],
         keys: KeyCounters,
     ) -> None:

@@ -22,7 +22,6 @@ from fleetgate.log.postgres.sql import IDLE_MS
 from fleetgate.log.postgres.url import Address, parse
 
 MOST = 4  # connections
-SILENT_S = IDLE_MS / 1000 + 0.5  # in a transaction: the server has ended it by this time
 _IDLE_S = 30.0
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -32,6 +31,8 @@ class PoolClient:
     """The process at the other end of one connection to the node."""
 
     __slots__ = ("begun", "link")
+
+    silent_s = IDLE_MS / 1000 + 0.5  # in a transaction: the server has ended it by this time
 
     def __init__(self) -> None:
         self.link: ServerConnection | None = None  # with its transaction
@@ -47,6 +48,9 @@ class ConnectionPool:
         self._any = asyncio.Semaphore(MOST)
         self._transactions = asyncio.Semaphore(MOST - 1)  # may wait for the lock; reads need not
         self._threads = ThreadPoolExecutor(MOST, thread_name_prefix="connection-pool")
+
+    def new_client(self) -> PoolClient:
+        return PoolClient()
 
     async def say(self, client: PoolClient, call: protocol.Say, answer: protocol.Answer) -> None:
         """One round trip. Raises StoreError if there is no server."""

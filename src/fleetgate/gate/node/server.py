@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from fleetgate.gate.node import discovery, protocol
-from fleetgate.gate.node.connection_pool import SILENT_S, ConnectionPool, PoolClient
 from fleetgate.gate.node.node import Node
 from fleetgate.log.protocol import StoreError
 from fleetgate.log.store_files import remove_file
@@ -27,6 +26,10 @@ _BACKLOG = 4096
 _decode = msgspec.json.Decoder(protocol.Question).decode
 _version = msgspec.json.Decoder(protocol.Bare).decode
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fleetgate.gate.node.connection_pool import ConnectionPool, PoolClient
+
 
 class NodeServer:
     """The socket of a node."""
@@ -34,7 +37,7 @@ class NodeServer:
     def __init__(self, gate: Node, path: str, url: str) -> None:
         self._gate = gate
         self.path = path
-        self._pool = ConnectionPool(url) if gate.is_shared else None
+        self._pool = _new_pool(url) if gate.is_shared else None
         self._server: asyncio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -84,12 +87,12 @@ class NodeServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        client = PoolClient()
+        client = None if self._pool is None else self._pool.new_client()
         self._clients.add(task)
         try:
             if not _may_ask(writer.get_extra_info("socket")):
                 return
-            while (data := await _frame(reader, SILENT_S if client.link else _IDLE_CONNECTION_S)) is not None:
+            while (data := await _frame(reader, _patience_s(client))) is not None:
                 self._open.add(task)
                 self.asked_at = asyncio.get_running_loop().time()
                 try:
@@ -101,11 +104,11 @@ class NodeServer:
             pass  # it left, or we do
         finally:
             self._clients.discard(task)
-            if self._pool is not None:
+            if self._pool is not None and client is not None:
                 self._pool.leave(client)
             writer.close()
 
-    async def _answered(self, data: bytes, client: PoolClient) -> protocol.Answer:
+    async def _answered(self, data: bytes, client: PoolClient | None) -> protocol.Answer:
         """The answer; nothing that a client sends can make this raise."""
         try:
             version = _version(data).version
@@ -117,7 +120,7 @@ class NodeServer:
             if type(call) is not protocol.Say:
                 return await self._gate.answer(call)
             answer = protocol.Answer()
-            if self._pool is None:
+            if self._pool is None or client is None:
                 raise StoreError("this node has no database connections")
             await self._pool.say(client, call, answer)
             return answer
@@ -125,6 +128,17 @@ class NodeServer:
             return protocol.Answer(wrong=protocol.Wrong("Version", f"the question cannot be read: {error}"))
         except Exception as error:
             return protocol.Answer(wrong=protocol.wrong(error))
+
+
+def _new_pool(url: str) -> ConnectionPool:
+    from fleetgate.gate.node.connection_pool import ConnectionPool  # late: it loads all that PostgreSQL needs
+
+    return ConnectionPool(url)
+
+
+def _patience_s(client: PoolClient | None) -> float:
+    """How long a client may be silent."""
+    return client.silent_s if client is not None and client.link is not None else _IDLE_CONNECTION_S
 
 
 @asynccontextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 from fleetgate.config.settings import Settings
 from fleetgate.core.budgets.usage_sums import HOUR_MS
@@ -63,7 +62,11 @@ class UsagePeriod(NamedTuple):
 
 def zone_of(settings: Settings) -> tzinfo | None:
     """The configured time zone; None: that of this machine."""
-    return ZoneInfo(settings.time_zone) if settings.time_zone else None
+    if not settings.time_zone:
+        return None
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(settings.time_zone)
 
 
 @lru_cache(1024)

@@ -10,10 +10,10 @@ import asyncio
 import os
 import socket
 import ssl
+import sys
 from base64 import b64encode
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohappyeyeballs
 
@@ -175,6 +175,10 @@ async def addresses_of(host: str, port: int) -> list[Any]:
 
 def _proxy_for(scheme: str, host: str, port: int) -> OutboundProxy | None:
     """The proxy that the environment names for a host."""
+    if sys.platform == "linux" and not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None  # elsewhere, the system's settings count as well
+    from urllib.request import getproxies, proxy_bypass  # late: it takes 2 MB
+
     text = getproxies().get(scheme, "")
     if not text or proxy_bypass(host) or proxy_bypass(f"{host}:{port}"):
         return None
