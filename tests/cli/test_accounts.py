@@ -65,6 +65,17 @@ def test_m4_an_account_has_its_login_slots_windows_budgets_and_backoffs(cli: Cli
     assert "backed off: rate_limited" in text
 
 
+def test_m4_the_accounts_of_a_set_are_listed_as_such_and_share_what_waits(cli: Cli):
+    cli.configure(
+        '[accounts]\nanthropic = { use = ["default", "work"], then = ["api"] }\n[requests]\nanthropic = 1\n'
+        '[providers."openai@other"]\nkey_env = "NONE"\n'
+    )
+    found = accounts(cli)
+    sets = {name: each["in_set"] for name, each in found.items()}
+    assert sets == {"anthropic": "use", "anthropic@api": "then", "anthropic@work": "use", "openai@other": None}
+    assert "anthropic@api   then  unknown" in cli.ok("accounts")
+
+
 def test_m4_an_identity_is_known_or_not_and_never_shown(cli: Cli):
     cli.configure(CONFIG)
     for row, account in (("anthropic:5eb63bbbe01eeed093cb22bb8f5acdc3", b"work"), ("openai:77aa", b"default")):

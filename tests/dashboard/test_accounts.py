@@ -132,3 +132,20 @@ def test_d1_projects_have_their_share_and_weight(server: Server, open_page: Open
     expect(web.locator("td.share")).to_have_text("80 %, weight 3")
     expect(page.locator(".project-list tbody tr", has_text="docs").locator("td.share")).to_have_text("20 %")
     check_widths(page, 320, 768, 1440)
+
+
+def test_m4_the_accounts_of_a_set_say_so(server: Server, open_page: Opened, axe: str) -> None:
+    server.configure(
+        '[accounts]\nanthropic = { use = ["default", "work"], then = ["api"] }\n[requests]\nanthropic = 2\n'
+    )
+    server.ask("anthropic/claude-opus-4-6", "call", 7, kind="requests")
+    page = open_page()
+    _go(page, 3)
+    rows = page.locator(".account-list tbody tr")
+    for name, chip in (("anthropic", "in the set"), ("anthropic@api", "spill"), ("anthropic@work", "in the set")):
+        row = rows.filter(has=page.get_by_text(name, exact=True))
+        expect(row).to_contain_text(chip)
+        expect(row.locator("td.account-slots")).to_contain_text("2 / 2")
+        expect(row.locator("td.waits")).to_have_text("1")  # it may use any of them
+    assert violations(page, axe, "main") == []
+    check_widths(page, 320, 1440)

@@ -95,6 +95,30 @@ def test_a_job_has_the_login_of_its_account_at_each_attempt(fleet: Fleet):
     assert jobs.cli("logs", ident).out == f"{login} 1\n{login} 2\n"
 
 
+def test_a_run_that_names_no_account_has_the_login_of_the_one_that_was_chosen(fleet: Fleet):
+    sets = '[accounts]\nanthropic = { use = ["work", "spare"] }\n'
+    fleet.configure(sets + ACCOUNTS.replace("host = 5", 'host = 5\n"anthropic@work" = 1\n"anthropic@spare" = 1'))
+    env = home(fleet, ".claude-work", "spare/claude")
+    script = 'echo "$FLEETGATE_MODEL|$CLAUDE_CONFIG_DIR|$0"; sleep 3'
+    runs = [fleet.run("-m", "anthropic/claude-x", "--", "sh", "-c", script, "{account}", env=env) for _ in range(2)]
+    assert [run.wait() for run in runs] == [0, 0], runs
+    assert {run.out for run in runs} == {
+        f"anthropic@work/claude-x|{env['HOME']}/.claude-work|work\n",
+        f"anthropic@spare/claude-x|{env['HOME']}/spare/claude|spare\n",
+    }
+
+
+def test_a_job_that_names_no_account_has_the_login_of_the_one_that_was_chosen(fleet: Fleet):
+    fleet.configure('[accounts]\nanthropic = { use = ["work"], then = ["spare"] }\n' + ACCOUNTS)
+    jobs, env = Jobs(fleet), home(fleet, ".claude-work", "spare/claude")
+    fleet.start([*FLEETGATE, "worker", "-n", "1"], env)
+    submitted = fleet.start([*FLEETGATE, "submit", "-m", "anthropic/claude-x", "--", *SHOW], env)
+    assert submitted.wait() == 0, submitted
+    ident = submitted.out.strip()
+    assert jobs.ended(ident).state == "succeeded"
+    assert jobs.cli("logs", ident).out == f"anthropic@work/claude-x|{env['HOME']}/.claude-work|work\n"
+
+
 def test_a_run_inside_a_run_on_another_account_does_not_inherit_its_login(fleet: Fleet):
     fleet.configure(ACCOUNTS)
     env = home(fleet, ".claude-work")

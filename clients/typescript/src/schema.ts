@@ -958,6 +958,8 @@ export interface components {
             calls: number;
             configured: boolean;
             identity_known: boolean;
+            /** @default null */
+            in_set?: string | null;
             login: string;
             name: string;
             pools: components["schemas"]["PoolShape"][];

@@ -16,6 +16,7 @@ from fleetgate.present.text import count
 
 _COLUMNS = (
     Column("ACCOUNT", least=12, name=True),
+    Column("SET"),
     Column("LOGIN"),
     Column("IDENTITY"),
     Column("RUNNING"),
@@ -62,17 +63,20 @@ def listing(gate: DirectGate) -> AccountsShape:
 def _draw(found: AccountsShape) -> None:
     screen = Screen()
     if found.accounts:
-        screen.table(_COLUMNS, [_row(account) for account in found.accounts])
+        sets = any(account.in_set for account in found.accounts)
+        columns = _COLUMNS if sets else [column for column in _COLUMNS if column.title != "SET"]
+        screen.table(columns, [_row(account, sets) for account in found.accounts])
     else:
         screen.line("no accounts yet: an account is listed when an agent or a call uses it, or the config names it")
     screen.show()
 
 
-def _row(account: AccountShape) -> list[str | Cell]:
+def _row(account: AccountShape, sets: bool) -> list[str | Cell]:
     kinds = [(account.agents, "agent"), (account.calls, "call")]
     running = ", ".join(count(number, word) for number, word in kinds if number)
     return [
         Cell(account.account, "bold"),
+        *([account.in_set or "-"] if sets else []),
         Cell(account.login, _STYLES.get(account.login, "")),
         "known" if account.identity_known else "-",
         running or "-",

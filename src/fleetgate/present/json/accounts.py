@@ -40,6 +40,7 @@ class AccountShape(Struct):
     windows: list[PlanShape]
     budgets: list[BudgetShape]
     backoffs: list[BackoffShape]
+    in_set: str | None = None  # "use" or "then": requests that name no account may use it (rule Z1)
 
 
 class AccountsShape(Struct):
@@ -65,13 +66,14 @@ def accounts_json(
         if lease.model:
             running[account_of(parse_model(lease.model)), lease.ticket.spec.kind] += 1
     for ticket in state.tickets.values():
-        waiting.update({account_of(parse_model(model)) for model in ticket.spec.models})
+        waiting.update({account_of(parse_model(model)) for model in state.accounts.expand(ticket.spec.models)})
     pools = [pool_json(view, moments) for view in pool_views(state, moments.now, host) if view.account]
     windows, held = plans_json(state, moments), backoffs(state, moments)
     budgets = [budget_json(view, moments) for view in budget_views(state, moments.now)]
     seen = {pool.account or "" for pool in pools if pool.in_flight or pool.queued or pool.paused or "@" in pool.pool}
     seen |= {account for account, _ in running} | set(waiting) | {each.account for each in windows}
-    seen |= {each.key.partition("/")[0] for each in held}
+    sets = _sets(state)
+    seen |= {each.key.partition("/")[0] for each in held} | set(sets)
 
     def shape(account: str) -> AccountShape:
         provider, _, name = account.partition("@")
@@ -89,9 +91,19 @@ def accounts_json(
             windows=[each for each in windows if each.account == account],
             budgets=[each for each in budgets if _is_of(each, account)],
             backoffs=[each for each in held if each.key.partition("/")[0] == account],
+            in_set=sets.get(account),
         )
 
     return AccountsShape([shape(account) for account in sorted(configured | identified | seen)])
+
+
+def _sets(state: State) -> dict[str, str]:
+    """How each account of a set is used: "use", or "then" when none of the others has room."""
+    found: dict[str, str] = {}
+    for provider, rule in state.accounts.rules.items():
+        for how, names in (("use", rule.use), ("then", rule.then)):
+            found |= {provider if name == DEFAULT_ACCOUNT else f"{provider}@{name}": how for name in names}
+    return found
 
 
 def _is_of(budget: BudgetShape, account: str) -> bool:

@@ -93,10 +93,11 @@ function runningText({ agents, calls }) {
   return parts.length ? `${parts.join(", ")} running` : "nothing running";
 }
 
-/** What is known about its login. @returns {[string, string, string][]} */
-function chipsOf({ login, identity_known: known }) {
+/** How it is used, and what is known about its login. @returns {[string, string, string][]} */
+function chipsOf({ login, identity_known: known, in_set: set }) {
   const logins = { found: ["login found", "", "The credential is where it should be"], missing: ["no login", "over", "The place where its credential should be is empty"], unreadable: ["login unreadable", "over", "Its credential cannot be read"] };
-  const chips = logins[login] ? [logins[login]] : [];
+  const sets = { use: ["in the set", "full", "Requests that name no account may use it"], then: ["spill", "", "Requests that name no account use it when no other account of the set has room"] };
+  const chips = [sets[set], logins[login]].filter(Boolean);
   return known ? [...chips, ["identity known", "", "The provider has named the organization of its login: a refreshed token is the same account"]] : chips;
 }
 
