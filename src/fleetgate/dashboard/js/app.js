@@ -1,4 +1,6 @@
 // The start of the page: sets up every section, then keeps them up to date with the stream of events.
+import { setUpAccessKeys } from "./access/page.js";
+import { keysReader } from "./access/reading.js";
 import { setUpAccounts } from "./accounts/page.js";
 import { accountsReader } from "./accounts/reading.js";
 import { tick } from "./base/clock.js";
@@ -38,7 +40,7 @@ import { Stream } from "./state/stream.js";
 import { setUpUsage } from "./usage/page.js";
 import { runsReader, usageReader } from "./usage/reading.js";
 
-const readers = [usageReader, runsReader, budgetsReader, scopeReader, accountsReader, projectsReader, searchReader, limitReader];
+const readers = [usageReader, runsReader, budgetsReader, scopeReader, accountsReader, projectsReader, searchReader, limitReader, keysReader];
 /** Something changed: read what is on the screen. */
 function pokeAll() {
   poke();
@@ -65,7 +67,7 @@ const stream = new Stream({
 
 const frame = [setUpTheme, setUpKeys, setUpPages, setUpItems, setUpTrouble, setUpWelcome];
 const fleet = [setUpSummary, setUpChart, setUpPlans, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents];
-const pages = [setUpPoolPage, setUpLimitCard, setUpAccounts, setUpProjects, setUpEventSearch, setUpUsage, setUpBudgets];
+const pages = [setUpPoolPage, setUpLimitCard, setUpAccounts, setUpProjects, setUpEventSearch, setUpUsage, setUpBudgets, setUpAccessKeys];
 for (const setUp of [...frame, ...fleet, ...pages]) setUp();
 banners.setUpBanners(() => stream.retryNow());
 tick(() => {

@@ -1,4 +1,5 @@
 // The banners at the top of every page: connection lost, store trouble, read-only.
+import { signInWithKey } from "../access/dialogs.js";
 import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
 import { icon } from "../base/icons.js";
 import { mayChange, onChange, store } from "../state/store.js";
@@ -29,13 +30,19 @@ export function draw() {
     });
   }
   if (store.trouble && !cutOff) banners.push({ key: "trouble", tone: "bad", icon: "warn", title: "The store has a problem.", text: store.trouble });
-  if (store.phase === "ready" && !mayChange()) {
-    banners.push({
-      key: "read-only", tone: "info", icon: "info", title: "Read-only.",
-      text: "To make changes from this browser, run this on the machine of the service:", code: "fleetgate open",
-    });
-  }
+  if (store.phase === "ready" && !mayChange()) banners.push(readOnly());
   reconcile(byId("banners"), banners, (banner) => banner.key, make, change);
+}
+
+/** Why nothing can be changed: the role of a key or user, or no sign-in. */
+function readOnly() {
+  const { key, user, role } = store.session ?? {};
+  const common = { key: "read-only", tone: "info", icon: "info", title: "Read-only." };
+  if (key || user) return { ...common, text: `${key ? `The key ${key}` : user} has the role ${role}. Changes need the role operator or admin.` };
+  return {
+    ...common, text: "To make changes from this browser, sign in with a key, or run this on the machine of the service:", code: "fleetgate open",
+    button: "Sign in with a key…", act: signInWithKey,
+  };
 }
 
 function make() {

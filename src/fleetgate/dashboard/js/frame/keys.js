@@ -5,11 +5,11 @@ import { icon } from "../base/icons.js";
 import { goTo, jumpTo } from "./pages.js";
 
 const JUMPS = { 1: "pools", 2: "queue", 3: "backoffs", 4: "running", 5: "events", 6: "jobs" };
-const PAGES = { 7: "usage", 8: "budgets", 9: "fleet", a: "accounts", p: "projects", e: "events" };
+const PAGES = { 7: "usage", 8: "budgets", 9: "fleet", a: "accounts", p: "projects", e: "events", k: "keys" };
 const HELP = [
   ["/", "search the queue"],
   ["1 … 6", "go to pools, waiting, backoffs, running, events, jobs"],
-  ["7 8 9 a p e", "go to the pages usage, budgets, fleet, accounts, projects, events"],
+  ["7 8 9 a p e k", "go to the pages usage, budgets, fleet, accounts, projects, events, keys"],
   ["↑ ↓ Home End", "move between rows of a list"],
   ["Enter", "details of the row"],
   ["Tab", "the buttons of the row, then the next section"],

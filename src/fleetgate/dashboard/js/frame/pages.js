@@ -1,13 +1,13 @@
 // The pages, by the fragment of the address: #/pools/NAME?kind=requests, #/accounts, #/projects/NAME, #/events?text=web, #/usage?by=model,
-// #/budgets. A job, lease or ticket (#/jobs/ID) is a dialog over the fleet's page. Anything else is the fleet.
+// #/budgets, #/keys. A job, lease or ticket (#/jobs/ID) is a dialog over the fleet's page. Anything else is the fleet.
 import { setEntry } from "../base/back.js";
 import { closeDialogs } from "../base/dialogs.js";
 import { attr, byId, h, show } from "../base/dom.js";
 import { onChange, store, update } from "../state/store.js";
 
 /** The page that each first part of an address names. */
-const PAGES = { "": "fleet", fleet: "fleet", pools: "pool", accounts: "accounts", projects: "projects", events: "events", usage: "usage", budgets: "budgets" };
-const SHOWN = ["fleet", "pool", "accounts", "projects", "events", "usage", "budgets"];
+const PAGES = { "": "fleet", fleet: "fleet", pools: "pool", accounts: "accounts", projects: "projects", events: "events", usage: "usage", budgets: "budgets", keys: "keys" };
+const SHOWN = ["fleet", "pool", "accounts", "projects", "events", "usage", "budgets", "keys"];
 const ITEMS = ["jobs", "leases", "tickets"];
 
 /** The sections of the fleet. @type {[string, string][]} */

@@ -1,6 +1,6 @@
-// Signing in with the code of a one-time link, which is in the fragment of the address; and signing out.
+// Signing in with the code of a one-time link, which is in the fragment of the address; and signing out. js/access signs in with a key.
 import { send } from "../state/api.js";
-import { byId, show } from "../base/dom.js";
+import { byId, show, text } from "../base/dom.js";
 import { readNow } from "../state/refresh.js";
 import * as session from "../state/session.js";
 import { mayChange, onChange, store } from "../state/store.js";
@@ -11,7 +11,9 @@ export async function setUpSession() {
   const button = byId("sign-out");
   button.addEventListener("click", signOut);
   const draw = () => {
-    show(button, session.hasSecret() && mayChange());
+    const { key, user, role } = store.session ?? {};
+    show(button, session.hasSecret() && (mayChange() || Boolean(key)));
+    text(byId("signed-in"), key ? `Signed in with the key ${key}, ${role}` : user ? `Signed in as ${user}, ${role}` : "");
     show(byId("metrics-link"), store.session?.loopback !== false); // elsewhere it needs a header that no link can send
   };
   onChange(["session"], draw);

@@ -1,4 +1,5 @@
 // The welcome card of an empty gate with the first commands to try, and the page for a service that cannot be read.
+import { signInWithKey } from "../access/dialogs.js";
 import { byId, h, show, text } from "../base/dom.js";
 import { icon } from "../base/icons.js";
 import { readNow } from "../state/refresh.js";
@@ -46,12 +47,13 @@ function drawProblem({ status, error }) {
   const signIn = status === 401;
   text(byId("problem-title"), signIn ? "This browser is not signed in" : status === 0 ? "The service is not responding" : "Something is wrong");
   text(byId("problem-text"), signIn
-    ? "On this address everything needs a sign-in. Run this on the machine of the service, and open the link that it prints:"
+    ? "On this address everything needs a sign-in. Sign in with an access key, or run this on the machine of the service and open the link that it prints:"
     : status === 0 ? "Is it running? This page retries every few seconds. To start it:" : `The service reports: ${error}. This page retries every few seconds.`);
   const actions = byId("problem-actions");
   const command = signIn ? "fleetgate open --print" : status === 0 ? "fleetgate serve" : "";
   if (actions.dataset.command === command) return;
   actions.dataset.command = command;
   const retry = h("button", { type: "button", class: "button", text: "Try again", on: { click: () => readNow() } });
-  actions.replaceChildren(...(command ? [commandLine(command)] : []), retry);
+  const withKey = signIn ? [h("button", { type: "button", class: "button", text: "Sign in with a key…", on: { click: () => signInWithKey() } })] : [];
+  actions.replaceChildren(...(command ? [commandLine(command)] : []), ...withKey, retry);
 }

@@ -46,6 +46,8 @@ export const store = {
   limits: { of: "", hours: 6, explanation: null, history: null },
   /** @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], usage: any[]}} */
   projects: { phase: "loading", problem: "", list: [], usage: [] },
+  /** @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], usage: any[]}} */
+  accessKeys: { phase: "loading", problem: "", list: [], usage: [] },
   /** The answer of the search in the history. @type {{phase: "loading" | "ready" | "error", problem: string, of: string, events: any[], next: number | null, searched: number, types: string[]}} */
   found: { phase: "loading", problem: "", of: "", events: [], next: null, searched: 0, types: [] },
   /** The latest events. */
@@ -78,6 +80,7 @@ function drawChanged() {
 }
 
 export const mayChange = () => store.session?.may_change === true;
+export const mayManageKeys = () => store.session?.role === "admin" && mayChange();
 
 /** A pool's key, in the series and in the page. */
 export const poolKey = (pool) => `${pool.kind} ${pool.pool}`;

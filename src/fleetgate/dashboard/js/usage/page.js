@@ -79,7 +79,7 @@ function choices(id, items, name, chosen) {
 /** The name of a row: of what names nothing, too. */
 export function titleOf(name, by) {
   if (name) return by === "source" ? { response: "provider's response", partial: "response that broke off", record: "agent's record", estimate: "estimate" }[name] ?? name : name;
-  return { project: "no project", model: "no model", account: "no account", host: "no host" }[by] ?? "not known";
+  return { project: "no project", model: "no model", account: "no account", host: "no host", key: "no key" }[by] ?? "not known";
 }
 
 function draw() {

@@ -7,7 +7,7 @@ import { PERIODS } from "./sums.js";
 /** What usage can be divided by: name, title, and the title of its column. @type {[string, string, string][]} */
 export const DIMENSIONS = [
   ["project", "By project", "Project"], ["model", "By model", "Model"], ["account", "By account", "Account"],
-  ["host", "By host", "Host"], ["source", "By source", "Source"],
+  ["host", "By host", "Host"], ["key", "By access key", "Access key"], ["source", "By source", "Source"],
 ];
 const RUN_FIELDS = ["run", "project", "model", "host"];
 const SOONEST_MS = 2_000;
