@@ -135,6 +135,24 @@ def test_m1_where_the_provider_is_not_asked_no_cap_is_exceeded_either(
     assert [account(gate, f"login-{n}") for n in range(38, 38 + organizations)] == first
 
 
+def test_m1_a_call_that_gets_no_slot_of_the_account_it_may_be_of_is_refused_in_time(
+    proxied: Callable[..., Proxied], provider: CountingProvider
+) -> None:
+    requests, fake = "anthropic = { cap = 1, cooldown = 0 }", 'identity_path = ""\nhold = "500ms"'
+    gate = proxied(provider.url, requests=requests, fake=fake)
+    provider.owners = {"login-1": "org-a", "login-2": "org-a"}
+    account(gate, "login-1")
+    provider.takes_s = 3.0
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(call, gate, "login-1")
+        gate.wait_until(lambda: provider.most and gate.leases(), "the slot is in use")
+        second = call(gate, "login-2")
+        assert second.status == 429
+        assert "1 of 1" in second.body.decode()
+        assert first.result().status == 200
+    assert provider.most == {"org-a": 1}
+
+
 def test_m1_a_new_token_of_another_account_is_counted_and_reported_as_of_its_own(
     proxied: Callable[..., Proxied], provider: CountingProvider
 ) -> None:

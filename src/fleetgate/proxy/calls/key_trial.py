@@ -14,7 +14,7 @@ from fleetgate.log.protocol import StoreError
 from fleetgate.proxy.calls.exchange import Exchange
 from fleetgate.proxy.calls.shared_parts import CallParts
 from fleetgate.proxy.calls.slots import left_s
-from fleetgate.proxy.errors import ProxyRefusal
+from fleetgate.proxy.errors import ProxyRefusal, no_slot
 from fleetgate.proxy.unproven_keys import TooManyTrials, TrialPlace
 
 
@@ -39,14 +39,18 @@ async def _guard_logins(parts: CallParts, exchange: Exchange) -> None:
     """Hold a slot of each account that the token of a login may be a new one of, until its answer says whose it is.
 
     So the call exceeds no cap, and it is counted as of none of them before. The slots are taken in one order, so no two
-    calls wait for each other. An account that is held back for long admits no calls anyway.
+    calls wait for each other. An account that is held back for long admits no calls anyway. ProxyRefusal.
     """
     for account, model in parts.callers.possible_logins(exchange):
         try:
             pending = parts.slots.enqueue(exchange, models=(model,))
             lease = await parts.calls.enter(pending, left_s(exchange))
-        except (NotInTime, StoreError):
+        except NotInTime as error:
+            if not error.outlasts:
+                raise no_slot(error) from None
             continue
+        except StoreError:
+            continue  # no call of that account gets a slot now
         finally:
             exchange.pending = None
         exchange.guards[account] = lease.id
