@@ -623,6 +623,7 @@ def set_log() -> list[tuple[int, list[ev.Event]]]:
         (5_000, cmd.Release("c2")),
         (5_500, cmd.Tick()),
         (5_600, cmd.Acquire("c5", calls, ALICE, conversation="two")),
+        (5_700, cmd.Acquire("c6", Spec((SONNET,), "requests", accounts=("default",)), ALICE)),
     ]
     log = []
     for after_ms, command in commands:
@@ -782,6 +783,7 @@ def test_a_log_about_account_sets_means_what_it_meant() -> None:
         "c1": "anthropic@work",
         "c3": "anthropic@api",
         "c4": "anthropic@spare",
+        "c6": "anthropic",
     }
     assert {ident: ticket.spec.home for ident, ticket in state.tickets.items()} == {"c5": "anthropic@spare"}
     assert state.accounts.homes.export() == [

@@ -49,6 +49,7 @@ def _request(**changed: Any) -> Any:
         "route": SimpleNamespace(provider="fake"),
         **dict.fromkeys(("account", "secret", "client", "project"), "a"),
         "trusted": True,
+        "uses_set": False,
         "priority": 0,
         "method": "POST",
         "path": b"/v1/messages",

@@ -142,6 +142,15 @@ def test_z1_the_account_without_a_name_can_be_a_member() -> None:
     assert models == [SONNET, "anthropic@work/claude-sonnet-4-6"]
 
 
+def test_z1_a_request_may_be_limited_to_some_accounts_of_the_set() -> None:
+    gate = Gate()
+    for accounts, used in ((("api", "spare"), "spare"), (("default",), "anthropic"), (("other",), "other")):
+        gate(cmd.Acquire(used, Spec((SONNET, "openai/gpt-5"), "requests", accounts=accounts), ME, conversation="a"))
+        assert gate.account(used) == used
+    with pytest.raises(BadName):
+        gate(cmd.Acquire("x", Spec((SONNET,), "requests", accounts=("no space",)), ME))
+
+
 def test_z1_other_providers_are_left_alone() -> None:
     gate = Gate()
     assert gate.state.leases[gate.ask("", "openai/gpt-5")].model == "openai/gpt-5"

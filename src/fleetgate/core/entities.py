@@ -33,6 +33,7 @@ class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     agent_session: str = ""  # of a call: the session of the agent that makes it (rule W7)
     access_key: str = ""  # the name of the access key that the request was made with (rule E1)
     home: str = ""  # the account of a set that its conversation uses, as `provider@account` (rule Z3)
+    accounts: tuple[str, ...] = ()  # the accounts of a set that it may use, where not all; `default` for the plain one
 
 
 class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):

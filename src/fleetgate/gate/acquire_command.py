@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         estimate: Usage | None
         size: Size
         run: str
+        conversation: str
         name: str
         log: bool
         by: str

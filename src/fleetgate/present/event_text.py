@@ -56,7 +56,8 @@ def _granted(event: ev.Granted) -> str:
     if event.adopted:
         why = _ADOPTED.get(event.adopted, event.adopted)
         return f"{who} is already running and is counted from now on ({why}){command}"
-    return f"{who} got {event.model or 'a slot'}{waited}{command}"
+    switch = f"; {event.why}" if event.why else ""
+    return f"{who} got {event.model or 'a slot'}{waited}{command}{switch}"
 
 
 _ADOPTED = {

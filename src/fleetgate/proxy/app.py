@@ -99,7 +99,14 @@ class Proxy:
         self._accounts.use(settings)
         here = "this service trusts only its own user" if self._loopback else "this service is not on loopback"
         self._callers = Callers(
-            settings, self._upstreams, self._accounts, self._identities, self._is_token, self._find_key, here
+            settings,
+            self._upstreams,
+            self._accounts,
+            self._identities,
+            self._is_token,
+            self._find_key,
+            here,
+            self._calls.accounts_of_set,
         )
         self._routes: dict[bytes, Route] = {}
         self._log.close()

@@ -18,6 +18,7 @@ from fleetgate.core.access.keys import AGENT, VIEWER, AccessKey
 from fleetgate.core.entities import Spec
 from fleetgate.core.model_names import DEFAULT_ACCOUNT, Model, parse_model, shown
 from fleetgate.gate.access_keys import PREFIX
+from fleetgate.proxy.calls.conversations import conversation_of
 from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.headers import bare_key, key_of, text_of, without_key
@@ -49,8 +50,10 @@ class Callers:
         is_token: Callable[[bytes], bool],
         find_key: Callable[[str], AccessKey | None],
         here: str,
+        accounts_of_set: Callable[[str], tuple[str, ...]],
     ) -> None:
         self._settings = settings
+        self._accounts_of_set = accounts_of_set
         self._upstreams = upstreams
         self._accounts = accounts
         self._identities = identities
@@ -174,6 +177,35 @@ class Callers:
         exchange.candidates = {exchange.model: CallCandidate(exchange.upstream, "", exchange.key, exchange.own)}
         if self._settings.fallback and exchange.body.whole and _can_be_renamed(exchange):
             self._add_fallbacks(exchange, route, account)
+        exchange.models = tuple(exchange.candidates)
+        if account == DEFAULT_ACCOUNT and (members := self._accounts_of_set(route.provider)):
+            self._use_set(exchange, members)
+
+    def _use_set(self, exchange: Exchange, members: tuple[str, ...]) -> None:
+        """Let a call that names no account, and brings no key, use the accounts of the set whose key the config has.
+
+        One that brings the key of the default account uses that account. ProxyRefusal.
+        """
+        provider = exchange.route.provider
+        if exchange.secret or not exchange.trusted:
+            exchange.set_accounts = (DEFAULT_ACCOUNT,)
+            return
+        keys = {account: key for account in members if (key := self._accounts.key_of(provider, account))}
+        if not keys:
+            sentence = f"no account of {provider} has a key here: set key_env in [providers.'{provider}@{members[0]}']"
+            raise ProxyRefusal(503, "no_credentials", sentence)
+        found: dict[str, CallCandidate] = {}
+        for model, candidate in exchange.candidates.items():
+            head, _, name = model.partition("/")
+            if head != provider:
+                found[model] = candidate
+                continue
+            for account, key in keys.items():
+                upstream = self._upstreams.find(provider, account)
+                found[str(Model(provider, account, name))] = CallCandidate(upstream, candidate.name, key, True)
+        exchange.candidates, exchange.uses_set = found, True
+        exchange.set_accounts = () if len(keys) == len(members) else tuple(keys)
+        exchange.conversation = conversation_of(self._accounts.salt, exchange.session, exchange.fields.messages)
 
     def _add_fallbacks(self, exchange: Exchange, route: Route, account: str) -> None:
         model = exchange.model

@@ -65,6 +65,11 @@ class KeyAccounts:
         self._providers = settings.providers
         self._looked: dict[str, tuple[float, dict[bytes, str]]] = {}  # by provider: when, and what was found
 
+    @property
+    def salt(self) -> bytes:
+        """The store's salt, for names that tell nothing."""
+        return self._salt()
+
     # Keys of the config.
 
     def find(self, provider: str, key: str) -> KeyOwner | None:

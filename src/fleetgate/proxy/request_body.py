@@ -64,6 +64,7 @@ class CallFields(NamedTuple):
     model: str = ""
     body_bytes: int = 0
     max_tokens: int = 0  # 0: it does not say
+    messages: msgspec.Raw = msgspec.Raw()  # as they are written
 
 
 class Fields(Struct):
@@ -74,6 +75,9 @@ class Fields(Struct):
     max_completion_tokens: msgspec.Raw = msgspec.Raw()
     max_output_tokens: msgspec.Raw = msgspec.Raw()
     n: msgspec.Raw = msgspec.Raw()
+    messages: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
+    contents: msgspec.Raw = msgspec.Raw()
     generation_config: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="generationConfig")
 
 
@@ -176,7 +180,8 @@ def read_fields(data: bytes, content_type: bytes, encoding: bytes = b"", *, whol
             return CallFields("", len(data))
         # The provider says what is wrong with it, or reads it all the same: then it needs its slot.
         return CallFields(_text(_MODEL.search(data)), _text_bytes(data), _limit_in(data))
-    return CallFields(fields.model, _text_bytes(data), _most_output(fields))
+    messages = fields.messages or fields.input or fields.contents
+    return CallFields(fields.model, _text_bytes(data), _most_output(fields), messages)
 
 
 def _text(found: re.Match[bytes] | None) -> str:

@@ -52,8 +52,8 @@ async def clear_backoffs(
 
 @post("/v1/select", summary="The model to use now; with `rotate`, the least recently chosen", status=200, role=ANYONE)
 async def select(service: Service, data: SelectBody) -> SelectAnswer:
-    models = some_candidates(candidates(service, data.models))
     state, moments = await service.look()
+    models = state.accounts.expand(some_candidates(candidates(service, data.models)))
     missing = lacking(service, models)
     there = tuple(model for model in models if model not in missing)
     if data.rotate is None:

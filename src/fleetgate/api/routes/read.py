@@ -257,9 +257,9 @@ async def get_backoffs(service: Service) -> dict[str, list[BackoffShape]]:
 
 @get("/v1/select", summary="The model to use now, by what is backed off", role=ANYONE)
 async def get_select(service: Service, models: Models = "") -> SelectAnswer:
-    named = candidates(service, models)
     state, moments = await service.look()
-    missing = lacking(service, some_candidates(named))
+    named = state.accounts.expand(some_candidates(candidates(service, models)))
+    missing = lacking(service, named)
     there = tuple(model for model in named if model not in missing)
     return selected(state, named, first_usable(state, there, moments.now), missing, moments)
 

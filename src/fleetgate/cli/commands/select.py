@@ -49,6 +49,7 @@ def command(model: str, rotate: str | None, as_json: bool) -> int:
         raise BadRequest("no candidates: name them with -m, or set `models` in the config or FLEETGATE_MODELS")
     with opened(strict=True) as gate:
         state = current(gate)
+        models = state.accounts.expand(models)
         missing = {each: lacks for each in models if (lacks := gate.credentials.missing(each))}
         there = tuple(each for each in models if each not in missing)
         chosen = _rotated(gate, there, rotate) if rotate is not None else first_usable(state, there, gate.now())

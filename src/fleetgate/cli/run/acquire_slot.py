@@ -81,6 +81,7 @@ class Request(msgspec.Struct):
     log: bool = False
     note: str = ""  # what its user should know about its models
     patient: bool = True  # waits for a store whose server is being restarted
+    accounts: tuple[str, ...] = ()  # of a set, those that may be used, where not all
 
     def outage(self) -> Outage:
         """How long this request waits for a store that is unreachable."""
@@ -98,6 +99,7 @@ class Request(msgspec.Struct):
             caps=self.caps,
             family_caps=self.family_caps,
             work_class=self.work_class,
+            accounts=self.accounts,
         )
 
 
@@ -312,8 +314,10 @@ def _outcome(
 def _with_credentials(gate: SlotGate, request: Request, *, report: bool) -> Request | Reason:
     """The request without candidates that are known to have no credentials; a refusal when none is left (rule B4).
 
-    A single candidate stays: no other could do its work, and its agent may find a credential elsewhere.
+    A single candidate stays: no other could do its work, and its agent may find a credential elsewhere. Of a set, the
+    accounts that have a credential are used.
     """
+    request = msgspec.structs.replace(request, accounts=gate.credentials.accounts_left(request.models))
     if len(request.models) < 2:
         return request
     left, missing = gate.credentials.with_credentials(request.models)

@@ -19,8 +19,8 @@ STICKY = ("conversation", "none")
 class AccountSets:
     """Sets by provider."""
 
-    def __init__(self) -> None:
-        self.rules: dict[str, AccountSet] = {}
+    def __init__(self, rules: tuple[AccountSet, ...] = ()) -> None:
+        self.rules = {rule.provider: rule for rule in rules}
         self.homes = Homes()
         self.ramps: dict[str, Ramp] = {}  # by account, as `provider@account`
 
@@ -30,18 +30,19 @@ class AccountSets:
             return None
         return self.rules.get(canonical(model.provider))
 
-    def members_of(self, model: Model) -> list[Model]:
-        """The model at each account that a request for it may use."""
+    def members_of(self, model: Model, only: tuple[str, ...] = ()) -> list[Model]:
+        """The model at each account that a request for it may use; with `only`, of these accounts."""
         rule = self.of_model(model)
         if rule is None:
             return [model]
-        return [Model(model.provider, account, model.name) for account in (*rule.use, *rule.then)]
+        names = [name for name in (*rule.use, *rule.then) if not only or name in only]
+        return [Model(model.provider, account, model.name) for account in names or only]
 
-    def expand(self, models: tuple[str, ...]) -> tuple[str, ...]:
+    def expand(self, models: tuple[str, ...], only: tuple[str, ...] = ()) -> tuple[str, ...]:
         """The same for the names of models."""
         if not self.rules:
             return models
-        return tuple({str(each): None for text in models for each in self.members_of(parse_model(text))})
+        return tuple({str(each): None for text in models for each in self.members_of(parse_model(text), only)})
 
     def ramp_of(self, key: str) -> Ramp | None:
         """The ramp of this key, if it is one."""

@@ -58,7 +58,7 @@ class RequestValidator:
             raise BadRequest(f"{spec.slots} slots: valid is 1 to 10000")
         if spec.work_class not in CLASSES:
             raise BadRequest(f"class {shown(spec.work_class)}: valid are {', '.join(CLASSES)}")
-        for text in spec.models:
+        for text in (*spec.models, *(f"provider@{account}/model" for account in spec.accounts)):
             parse_model(text)
         for text, cap in spec.caps:
             parse_selector(text)
@@ -70,7 +70,7 @@ class RequestValidator:
     def _check_possible(self, spec: Spec) -> None:
         """Raise when no candidate could be admitted even by empty pools."""
         too_small: tuple[str, int] | None = None
-        for text in self._state.accounts.expand(spec.models) or ("",):
+        for text in self._state.accounts.expand(spec.models, spec.accounts) or ("",):
             needs = self._state.rules.needs(spec, parse_model(text) if text else None)
             too_small = next(((need.pool, need.most) for need in needs if spec.slots > need.most), None)
             if too_small is None:

@@ -28,10 +28,11 @@ class CandidateMaker:
         found: dict[str, Candidate] = {}
         for group, model in enumerate(models):
             rule = accounts.of_model(model)
-            for each in accounts.members_of(model):
+            for each in accounts.members_of(model, spec.accounts):
                 if str(each) not in found:
                     candidate = found[str(each)] = self.make(spec, each, group)
-                    candidate.member = None if rule is None else self._member(rule, each, candidate)
+                    if rule is not None and each.account in (*rule.use, *rule.then):
+                        candidate.member = self._member(rule, each, candidate)
         candidates = list(found.values())
         if spec.home:
             candidates.sort(key=lambda each: (each.group, each.group > 0 or _account(each) != spec.home))

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import NORMAL, Lease, Reason, Spec
 from fleetgate.core.errors import BadRequest
@@ -50,15 +52,17 @@ class Acquisition:
         work_class: str | None = None,
         session: str = "",
         access_key: str = "",
+        accounts: tuple[str, ...] = (),
     ) -> Spec:
         """The spec of a request, which decides what pools it needs. Each different one is checked once.
 
         `read_name` reads the name of a model, and may raise when it is not valid. Without a class, the request has the
-        one that the config names for its project. `access_key` is the name of the key that the caller has shown.
+        one that the config names for its project. `access_key` is the name of the key that the caller has shown;
+        `accounts` are those of a set that it may use, where not all.
         """
         try:
             models = (model,) if isinstance(model, str) else tuple(model)
-            key = (models, kind, slots, project, any_candidate, read_name, work_class, session, access_key)
+            key = (models, kind, slots, project, any_candidate, read_name, work_class, session, access_key, accounts)
             spec = self._specs.get(key)
         except TypeError:
             raise BadRequest(f"not a model, nor several: {model!r}") from None
@@ -71,6 +75,7 @@ class Acquisition:
                     work_class=core.settings.classes.get(project, NORMAL) if work_class is None else work_class,
                     agent_session=session,
                     access_key=access_key,
+                    accounts=accounts,
                 )
             )
             if core.log.is_shared:
@@ -110,6 +115,9 @@ class Acquisition:
         core.check_open()
         if command.estimate is not None:
             command.estimate = await with_cost(command.estimate, command.spec.models, core.settings.prices)
+        if core.settings.accounts and not command.renew_ms and not command.spec.accounts:
+            left = core.credentials.accounts_left(command.spec.models)
+            command.spec = replace(command.spec, accounts=left) if left else command.spec
         if len(command.spec.models) > 1 and core.settings.providers and not command.renew_ms:
             refused = self._drop_candidates_without_credentials(command)
             if refused is not None:
@@ -142,6 +150,7 @@ class Acquisition:
                 work_class=spec.work_class,
                 session=spec.agent_session,
                 access_key=spec.access_key,
+                accounts=spec.accounts,
             )
         return None
 

@@ -22,6 +22,7 @@ from fleetgate.config.errors import ConfigError
 from fleetgate.config.paths import expand_home
 from fleetgate.config.settings import Provider, Settings
 from fleetgate.core import commands as cmd
+from fleetgate.core.accounts.sets import AccountSets
 from fleetgate.core.model_names import account_of, canonical, parse_model
 from fleetgate.core.pools.backoff import NO_CREDENTIAL, ended_by
 from fleetgate.gate.providers.account_login import login_variables
@@ -88,6 +89,7 @@ class Credentials:
 
     def __init__(self, settings: Settings, replica: SideCredentials) -> None:
         self._providers = settings.providers
+        self._sets = AccountSets(settings.accounts)
         self._replica = replica
         self._read: dict[
             tuple[str, LoginFile], tuple[object, HeldCredential]
@@ -128,7 +130,21 @@ class Credentials:
         return HeldCredential(NO_CREDENTIAL)
 
     def missing(self, model: str) -> str:
-        """What a model is known to lack, in words; "" if there is a credential, or if that is unknown."""
+        """What a model is known to lack, in words; "" if there is a credential, or if that is unknown.
+
+        A model that may use a set lacks what all accounts of the set lack.
+        """
+        lacks = [self._missing(each) for each in self._sets.expand((model,))]
+        return "; ".join(dict.fromkeys(lacks)) if all(lacks) else ""
+
+    def accounts_left(self, models: Sequence[str]) -> tuple[str, ...]:
+        """The accounts of sets that these models may use, without those known to have no credential; none: all may."""
+        found = {model: self._missing(model) for model in self._sets.expand(tuple(models))}
+        if not self._sets.rules or not any(found.values()):
+            return ()
+        return tuple({parse_model(model).account: None for model, lacks in found.items() if not lacks})
+
+    def _missing(self, model: str) -> str:
         account = account_of(parse_model(model))
         place = self.place(account)
         if place.state != "missing":

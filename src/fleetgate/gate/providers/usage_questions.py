@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fleetgate.config.settings import Provider, Settings
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.accounts.sets import AccountSets
 from fleetgate.core.model_names import account_of, parse_model
 from fleetgate.gate.wakeup import mailbox
 
@@ -32,6 +33,7 @@ class UsageSources:
 
     def __init__(self, settings: Settings, own: Mapping[str, UsageCallable] | None = None) -> None:
         self._own = dict(own or {})
+        self._sets = AccountSets(settings.accounts)
         self._providers = {
             name: provider for name, provider in settings.providers.items() if provider.usage_path and provider.base_url
         }
@@ -43,7 +45,8 @@ class UsageSources:
         """The accounts of these models that this process can ask for."""
         if not self:
             return ()
-        return tuple(sorted({account for model in models if self.can_ask(account := account_of(parse_model(model)))}))
+        accounts = [account_of(parse_model(model)) for model in self._sets.expand(tuple(models))]
+        return tuple(sorted({account for account in accounts if self.can_ask(account)}))
 
     def can_ask(self, account: str) -> bool:
         return account.partition("@")[0] in self._own or bool(self._key(account))

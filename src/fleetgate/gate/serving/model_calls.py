@@ -99,6 +99,7 @@ class ModelCalls:
         work_class: str | None = None,
         session: str = "",
         access_key: str = "",
+        accounts: tuple[str, ...] = (),
     ) -> Spec:
         """The spec of such a call."""
         return self._core.acquisition.spec(
@@ -106,6 +107,7 @@ class ModelCalls:
             work_class=work_class,
             session=session,
             access_key=access_key,
+            accounts=accounts,
         )
 
     def check_in_time(self, spec: Spec, within_s: float, run: str = "") -> None:
@@ -119,8 +121,26 @@ class ModelCalls:
         if wait_ms := _closed_ms(core, state, spec, within_s, run):
             raise _outlasting(core, state, spec, wait_ms)
 
+    def accounts_of_set(self, provider: str) -> tuple[str, ...]:
+        """The accounts that calls without an account may use, as far as this process knows; none: there is no set."""
+        known = self._core.replica.loaded
+        rules = known.state.accounts.rules if known is not None and not self._core.commits.busy else None
+        if rules is None:
+            rules = {rule.provider: rule for rule in self._core.settings.accounts}
+        rule = rules.get(provider)
+        return () if rule is None else (*rule.use, *rule.then)
+
     def ask(
-        self, spec: Spec, since: int, *, size: Size, priority: int = 0, what: str = "", client: str = "", run: str = ""
+        self,
+        spec: Spec,
+        since: int,
+        *,
+        size: Size,
+        priority: int = 0,
+        what: str = "",
+        client: str = "",
+        run: str = "",
+        conversation: str = "",
     ) -> PendingCall:
         """Enter the queue. When its future is done, `granted` has the slot. `run`: the lease of the run that calls."""
         core = self._core
@@ -128,6 +148,8 @@ class ModelCalls:
         command = acquire_command(
             core, spec, since=since, priority=priority, command=what, client=client, size=size, run=run
         )
+        if conversation:
+            command.conversation = conversation
         requests, commits = core.requests, core.commits
         future = requests.add(command)
         if requests.held or commits.scheduled or commits.busy:
@@ -251,8 +273,8 @@ class ModelCalls:
         known = core.replica.loaded
         if known is None or core.commits.busy:
             return False
-        candidate = known.state.queue(self.spec((model,), "default", False)).candidates[0]
-        return any(pool.paused_until > core.now() for pool, _ in candidate.needs)
+        candidates, now = known.state.queue(self.spec((model,), "default", False)).candidates, core.now()
+        return all(any(pool.paused_until > now for pool, _ in each.needs) for each in candidates)
 
     def used_up(self, ident: str, wait_ms: int, scope: str = "", family: str = "") -> None:
         """The headers of a provider report that a limit, of `scope` and `family` if known, is used up for this long."""

@@ -397,7 +397,10 @@ def backed_off_until(state: State, model: str) -> int:
 
 def has_other_candidate(state: State, lease: Lease) -> bool:
     """Whether another model than the lease's may be used now."""
-    usable = state.usable_now(state.queue(lease.ticket.spec), state.at)
+    queue = state.queue(lease.ticket.spec)
+    usable = state.usable_now(queue, state.at)
+    if queue.has_sets:
+        return any(each.model != lease.model and not each.is_paused(state.at) for each in usable)
     if not usable:
         return False
     taken = usable[0] if lease.ticket.spec.any_candidate else usable[-1]

@@ -43,7 +43,7 @@ from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
 from fleetgate.proxy.calls.key_trial import wait_for_trial
 from fleetgate.proxy.calls.response_relay import BrokenOff, ResponseRelay, outcome_headers, send_refusal
 from fleetgate.proxy.calls.shared_parts import CallParts
-from fleetgate.proxy.calls.slots import left_s
+from fleetgate.proxy.calls.slots import chosen_candidate, left_s
 from fleetgate.proxy.calls.upstream_request import may_arrive_twice, upstream_request
 from fleetgate.proxy.errors import ProxyRefusal, no_slot
 from fleetgate.proxy.headers import ISOLATED
@@ -185,7 +185,7 @@ class UpstreamCall:
         except StoreError as error:
             self._wait_for_store(error)
             return
-        candidate = exchange.candidates[exchange.model]
+        candidate = chosen_candidate(exchange)
         exchange.outcome = None
         exchange.upstream, exchange.own = candidate.upstream, candidate.own
         self._send(candidate)

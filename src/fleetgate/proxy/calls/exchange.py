@@ -43,6 +43,7 @@ class Exchange:
         "bytes_sent",
         "candidates",
         "client",
+        "conversation",
         "done",
         "early",
         "error",
@@ -58,6 +59,7 @@ class Exchange:
         "method",
         "model",
         "model_in_path",
+        "models",
         "name",
         "outcome",
         "own",
@@ -76,6 +78,7 @@ class Exchange:
         "run_model",
         "secret",
         "session",
+        "set_accounts",
         "since",
         "status",
         "trusted",
@@ -83,6 +86,7 @@ class Exchange:
         "upstream",
         "upstream_s",
         "usage",
+        "uses_set",
         "waiting_for_client",
         "waiting_since",
         "work_class",
@@ -115,6 +119,10 @@ class Exchange:
         self.run = ""  # the lease of the run that it belongs to
         self.run_model = ""
         self.candidates: dict[str, CallCandidate] = {}  # by model; the first is the one requested
+        self.models: tuple[str, ...] = ()  # what is asked for: the candidates, with a set of accounts as one
+        self.uses_set = False  # the gate chooses its account
+        self.set_accounts: tuple[str, ...] = ()  # of the set, those that may be used, where not all
+        self.conversation = ""  # what it belongs to
         self.client = ""
         self.session = ""  # of the agent that calls
         self.project = "default"

@@ -15,12 +15,14 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from fleetgate.core.entities import Lease
+from fleetgate.core.model_names import parse_model
 from fleetgate.core.prices import Price
 from fleetgate.core.usage import Reading, Usage
 from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.serving.model_calls import ModelCalls, NotInTime, PendingCall
 from fleetgate.log.protocol import StoreError
-from fleetgate.proxy.calls.exchange import Exchange
+from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
+from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.http_client.connection import UpstreamResponse
 from fleetgate.proxy.request_body import call_size
 from fleetgate.proxy.unproven_keys import TrialPlaces
@@ -133,10 +135,11 @@ class CallSlots:
         """Get in the queue. NotInTime at once where every model is known to be closed for longer than the request
         waits.
         """
-        models = models or tuple(exchange.candidates)
+        models = models or exchange.models
         anyone = len(models) > 1 and self._calls.is_paused(models[0])
         spec = self._calls.spec(
-            models, exchange.project, anyone, exchange.work_class, exchange.session, exchange.access_key_name
+            *(models, exchange.project, anyone, exchange.work_class, exchange.session, exchange.access_key_name),
+            accounts=exchange.set_accounts,
         )
         self._calls.check_in_time(spec, left_s(exchange), exchange.run)
         exchange.queued_at = exchange.queued_at or perf_counter()
@@ -148,6 +151,7 @@ class CallSlots:
             client=exchange.client,
             size=call_size(exchange.fields, self._price_of(models[0])),
             run=exchange.run,
+            conversation=exchange.conversation,
         )
         return exchange.pending
 
@@ -156,6 +160,17 @@ class CallSlots:
         if exchange.pending is not None:
             self._calls.give_up(exchange.pending)
             exchange.pending = None
+
+
+def chosen_candidate(exchange: Exchange) -> CallCandidate:
+    """What a call is sent with, now that it has its slot. ProxyRefusal where that is not known here."""
+    candidate = exchange.candidates.get(exchange.model)
+    if candidate is None:  # the set has changed meanwhile, or another machine has changed it
+        sentence = f"the key of {exchange.model.partition('/')[0]} is not known here: its set has just changed"
+        raise ProxyRefusal(503, "no_credentials", sentence, 1)
+    if exchange.uses_set:
+        exchange.key, exchange.account = candidate.key, parse_model(exchange.model).account
+    return candidate
 
 
 def left_s(exchange: Exchange) -> float:
