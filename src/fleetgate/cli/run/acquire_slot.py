@@ -314,8 +314,7 @@ def _outcome(
 def _with_credentials(gate: SlotGate, request: Request, *, report: bool) -> Request | Reason:
     """The request without candidates that are known to have no credentials; a refusal when none is left (rule B4).
 
-    A single candidate stays: no other could do its work, and its agent may find a credential elsewhere. Of a set, the
-    accounts that have a credential are used.
+    A single candidate stays: its agent may find a credential elsewhere. Of a set, accounts with a credential are used.
     """
     request = msgspec.structs.replace(request, accounts=gate.credentials.accounts_left(request.models))
     if len(request.models) < 2:
