@@ -10,6 +10,8 @@ from fleetgate.simulate.provider_rates import RateBuckets
 from fleetgate.simulate.scenario import NO_LIMIT, ProviderScenario
 
 MINUTE: Final = 60_000
+NETWORK_MS: Final = (30, 81)  # from a grant to the arrival of the call
+HEADERS_MS: Final = {"soon": (400, 1_501), "late": (2_000, 5_001)}  # from there to the beginning of the answer
 
 
 class SimulatedProvider:

@@ -25,7 +25,7 @@ from fleetgate.simulate import random_durations
 from fleetgate.simulate.agenda import Agenda
 from fleetgate.simulate.agent import Group, SimulatedAgent
 from fleetgate.simulate.policies import Plan
-from fleetgate.simulate.provider import MINUTE, SimulatedProvider
+from fleetgate.simulate.provider import HEADERS_MS, MINUTE, NETWORK_MS, SimulatedProvider
 from fleetgate.simulate.random_durations import BITS
 from fleetgate.simulate.result import SimulationResult
 from fleetgate.simulate.rivals import rival
@@ -35,8 +35,8 @@ START: Final = 10_000_000  # log time at the beginning; far enough from 0 for an
 ME: Final = "sim"
 MODEL: Final = "sim/model"
 POOL: Final = "requests sim"
-_NETWORK: Final = random_durations.uniform(30, 81)
-_HEADERS: Final = {"soon": random_durations.uniform(400, 1501), "late": random_durations.uniform(2_000, 5_001)}
+_NETWORK: Final = random_durations.uniform(*NETWORK_MS)
+_HEADERS: Final = {when: random_durations.uniform(*span) for when, span in HEADERS_MS.items()}
 NOTHING_USED: Final = Usage(source=RESPONSE)
 _RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
 

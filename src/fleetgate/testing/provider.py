@@ -44,6 +44,8 @@ from fleetgate.testing.shapes import BadCall, ModelCall, Shape, find
 Span = float | tuple[float, float]  # seconds, or the range to draw them from
 Clock = Callable[[], int]
 UsageSource = Usage | Callable[[SeenRequest], Usage]
+# Of one call that was accepted: seconds until the answer begins, and before each of its pieces.
+Timing = Callable[[SeenRequest], tuple[float, float]]
 
 SEEN_KEPT = 1000
 DEFAULT_INPUT = 12  # tokens
@@ -79,6 +81,8 @@ class FakeProvider:
         retry_after_s: float | None = None,
         latency_s: Span = 0.0,
         refuse_after_s: Span = 0.0,
+        arrive_after_s: Span = 0.0,
+        timing: Timing | None = None,
         chunks: int = 4,
         chunk_delay_s: Span = 0.0,
         keys: Collection[str] = (),
@@ -99,6 +103,8 @@ class FakeProvider:
         self.retry_after_s = retry_after_s
         self.latency_s = latency_s
         self.refuse_after_s = refuse_after_s
+        self.arrive_after_s = arrive_after_s  # the network before it: a call does not count yet
+        self._timing = timing
         self.chunk_delay_s = chunk_delay_s
         self.headers = dict(headers or {})
         self.seen: deque[SeenRequest] = deque(maxlen=SEEN_KEPT)  # the latest requests, for a test to look at
@@ -269,6 +275,7 @@ class FakeProvider:
             return
         fault = self._faults.take("call", call.model)
         buckets = self._buckets(request, call)
+        await nap(self._draw(self.arrive_after_s))
         now = self.now_ms()
         if fault is not None:
             self._scripted += 1
@@ -303,7 +310,8 @@ class FakeProvider:
             self.usages.popleft()
         buckets = self._buckets(request, call)
         buckets.take(call.reserved, self.now_ms())
-        generation = Generation(call, lambda: self._draw(self.chunk_delay_s))
+        latency_s, piece_s = self._timing(request) if self._timing is not None else (self.latency_s, self.chunk_delay_s)
+        generation = Generation(call, lambda: self._draw(piece_s))
 
         def leave() -> None:
             now = self.now_ms()
@@ -314,7 +322,7 @@ class FakeProvider:
 
         reply.before_end = leave
         try:
-            await nap(fault.delay_s + self._draw(self.latency_s))
+            await nap(fault.delay_s + self._draw(latency_s))
             rates = shape.rate_fields(buckets.states(self.now_ms()))
             await send_answer(reply, shape, call, fault, [*rates, *fields], generation)
         except (asyncio.CancelledError, OSError):
