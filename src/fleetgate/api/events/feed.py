@@ -2,6 +2,9 @@
 
 An event is put into words once, and only while there are listeners. A listener that does not keep up is let go with a
 sentence; it resumes by the sequence number that it has seen.
+
+While there are no listeners, metrics and charts hear events as the gate applies them, and the log need not be read
+again. Only if some were missed, because the gate has loaded its state anew, is the log read.
 """
 
 from __future__ import annotations
@@ -122,6 +125,7 @@ class Feed:
         self._hearers: list[Callable[[ev.Event], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._in_trouble = False
+        self._reloads = 0  # of the gate, when the position was last known to be in its log
         self.on_moved: Callable[[StoreMoved], None] = lambda _: None  # called when there is nothing left to read
 
     def __len__(self) -> int:
@@ -138,6 +142,7 @@ class Feed:
 
     async def start(self) -> None:
         self._position = await self._gate.position()
+        self._gate.core.on_events = self._hear_applied
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def say_goodbye(self) -> None:
@@ -179,6 +184,17 @@ class Feed:
             except FleetgateError:
                 return  # the gate is closed
 
+    def _hear_applied(self, events: list[ev.Event]) -> None:
+        """Hear what the gate has just applied, if it follows what was heard before, and no listener needs its words."""
+        replica = self._gate.core.replica
+        if self._listeners or self._untold or self._position is None or self._reloads != replica.reloads:
+            return
+        if replica.position.seq - self._position.seq == len(events):
+            for event in events:
+                for hearer in self._hearers:
+                    hearer(event)
+            self._position = replica.position
+
     def _pause_s(self) -> float:
         listening = len(self._listeners)
         return min(_PAUSE_S + _PAUSE_EACH_S * listening, _IDLE_PAUSE_S) if listening else _IDLE_PAUSE_S
@@ -186,9 +202,12 @@ class Feed:
     async def _read(self) -> tuple[int, int]:
         """Take in the next commits: how many there were, and how many were asked for."""
         assert self._position is not None
-        before, asked = self._position.seq, self._at_once
-        commits = await self._gate.commits(self._position, asked)
+        start, asked = self._position, self._at_once
+        commits = await self._gate.commits(start, asked)
         self._in_trouble = False
+        if self._position is not start:
+            return 0, asked  # what was read has been heard meanwhile
+        self._reloads = self._gate.core.replica.reloads
         moments = LogTimes(self._gate) if self._listeners else None
         for commit in commits:
             first = commit.seq - len(commit.events) + 1
@@ -203,7 +222,7 @@ class Feed:
             for listener in self._listeners:
                 listener.tell(batch)
         if commits:
-            each = max((self._position.seq - before) / len(commits), 1)
+            each = max((self._position.seq - start.seq) / len(commits), 1)
             self._at_once = min(max(int(_EVENTS_AT_ONCE / each), 1), _COMMITS_AT_ONCE)
         return len(commits), asked
 

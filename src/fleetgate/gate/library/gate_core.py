@@ -90,6 +90,7 @@ class GateCore:
         self.background = BackgroundTasks(self)
         self.outage = OutageLog()
         self.changed = asyncio.Event()  # set, and replaced, when something was committed
+        self.on_events: Callable[[list[ev.Event]], None] = lambda _: None  # called with what was committed, by anyone
         self.closed = False
         self.loop: asyncio.AbstractEventLoop
         self.listener: Listener | None = None
@@ -315,6 +316,8 @@ class GateCore:
         self._set_alarm()
         if self._unreached:
             self._report_dead_waiters()
+        if seen or made:
+            self.on_events([*seen, *made])
         if self._node is not None:
             self._node.on_commit(seen, made)
 
