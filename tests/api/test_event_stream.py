@@ -69,7 +69,7 @@ def test_h2_what_happens_is_told_in_order_with_its_sequence_number(fresh: Served
         fresh.cap("umans", 2)
         told = reader.next()
         assert (told.event, told.data["type"], told.id) == ("rule_set", "rule_set", str(told.data["seq"]))
-        assert told.data["text"] == "set at run time: umans (requests) cap 2"
+        assert told.data["text"] == "set at run time: umans (requests) cap 2 (by owner)"
         ident = fresh.lease().json["lease"]
         granted = reader.next()
         assert (granted.event, granted.data["id"]) == ("granted", ident)

@@ -224,6 +224,7 @@ async def test_h2_what_was_decided_together_is_read_in_slices_so_that_others_hav
         heard: list[object] = []
         feed.hear(heard.append)
         await feed.start()
+        feed.listen()  # so that it reads the log
 
         async def until(number: int) -> None:
             while len(heard) < number:

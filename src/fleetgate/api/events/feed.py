@@ -4,7 +4,7 @@ An event is put into words once, and only while there are listeners. A listener 
 sentence; it resumes by the sequence number that it has seen.
 
 While there are no listeners, metrics and charts hear events as the gate applies them, and the log need not be read
-again. Only if some were missed, because the gate has loaded its state anew, is the log read.
+again. It is read if some were missed, because the gate has loaded its state from the log.
 """
 
 from __future__ import annotations
