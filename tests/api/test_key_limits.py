@@ -102,6 +102,13 @@ def test_e2_the_idempotency_key_of_another_projects_job_tells_nothing(gate: Serv
         assert (answer.status, b"secretname" in answer.body) == (404, False)
 
 
+def test_e2_an_idempotency_key_that_another_project_uses_does_not_say_who_uses_it(gate: Served, ann: str):
+    held = gate.ok("POST", "/v1/leases", {**BODY, "key": "shared", "project": "web"})["lease"]
+    refused = acquire(gate, ann, key="shared")
+    assert (refused["reason"]["code"], held in json.dumps(refused)) == ("key_taken", False)
+    gate.ok("POST", f"/v1/leases/{held}/release", {})
+
+
 # Keys over HTTP.
 
 

@@ -114,3 +114,20 @@ def test_e4_the_name_of_a_reverse_proxys_user_and_its_secret_go_to_no_provider(
     assert "alice" not in repr(seen)
     assert "a-secret-of-16-or-more" not in repr(seen)
     assert seen.headers["x-other"] == "stays"
+
+
+def test_e4_what_a_reverse_proxy_passes_on_is_no_local_users_call(
+    proxied: Callable[..., Proxied], tmp_path: Path
+) -> None:
+    """The reverse proxy may run as a user whom the service trusts: its visitors must not spend the configured key."""
+    secret = tmp_path / "proxy-secret"
+    secret.write_text("a-secret-of-16-or-more")
+    secret.chmod(0o600)
+    more = f'[serve.trust_user_header]\nheader = "X-Forwarded-User"\nfrom = ["127.0.0.1"]\nsecret_file = "{secret}"\n'
+    gate = proxied(fake='key_env = "FAKE_KEY"', more=more, FAKE_KEY="sk-of-the-config")
+    passed_on = {"X_Forwarded_User": "alice", "X_Fleetgate_Proxy_Secret": "a-secret-of-16-or-more"}
+    assert gate.chat(x_api_key="").status == 200, "a local user may"
+    assert gate.chat(x_api_key="", **passed_on).status == 401
+    assert gate.chat(x_api_key="", **{**passed_on, "X_Fleetgate_Proxy_Secret": "a guess"}).status == 401
+    key = create(gate, "ci", "--project", "web")
+    assert gate.chat(x_api_key=key, **passed_on).status == 200, "with an access key, it may"

@@ -222,7 +222,8 @@ class Proxy:
             raise ProxyRefusal(
                 426, "upgrade", f"the proxy passes on no {what} connections: send plain HTTP/1.1 requests"
             )
-        key = self._callers.read_key(exchange, lambda: self._trusts(request.peer))
+        passed_on = ours is not None and b"proxy-secret" in asked.ours  # by a reverse proxy: it is no local user's
+        key = self._callers.read_key(exchange, lambda: not passed_on and self._trusts(request.peer))
         exchange.hold_s = exchange.upstream.hold_s
         exchange.since = self._calls.now()
         if exchange.route.lease:

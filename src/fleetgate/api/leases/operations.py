@@ -20,7 +20,7 @@ from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.access.keys import OPERATOR
-from fleetgate.core.entities import Lease, Spec
+from fleetgate.core.entities import Lease, Reason, Spec
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import shown
 from fleetgate.core.queue.positions import QueueView, TicketView, row_of
@@ -57,8 +57,11 @@ async def ask(
     if isinstance(answer, Lease):
         return 201, lease_answer(answer, service)
     if isinstance(answer, Deferred):
-        moments = LogTimes(service.gate)
-        return 200, DeferredAnswer(True, False, None, reason_json(answer.reason, moments), None, None, None)
+        state, moments = await service.look()
+        reason = answer.reason
+        if reason.code == "key_taken" and not caller.owns(state, state.keys.get(body.key, "")):
+            reason = Reason(reason.code, f"the key {shown(body.key)} is taken")  # by whom is not for this caller
+        return 200, DeferredAnswer(True, False, None, reason_json(reason, moments), None, None, None)
     queued = await _in_the_queue(service, answer, body.queue is not False)
     if body.queue is False:
         await service.gate.decide(cmd.Cancel(answer.id, "its client, which did not want to wait longer"))

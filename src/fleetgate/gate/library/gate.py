@@ -188,7 +188,7 @@ class Gate:
 
     async def cancel(self, ident: str) -> None:
         """Take a ticket out of the queue."""
-        await self.core.send(cmd.Cancel(ident, "library"))
+        await self.core.send(cmd.Cancel(ident))
 
     async def report(self, outcome: RateLimited, *, pool: str = "", lease: str = "", kind: str = "requests") -> None:
         """Report a rate limit, for a lease or for a pool."""

@@ -28,6 +28,7 @@ export async function showLease(lease) {
         ["Session", lease.session],
         ["Role", lease.role],
         ["Key", lease.key],
+        ["Access key", lease.access_key],
         ["Running since", momentNode(lease.granted_at, "ago")],
         ["Used so far", spentText(lease.usage)?.all ?? null],
         ["Waited before", duration(lease.waited_s * 1000, true)],

@@ -31,6 +31,7 @@ export async function showTicket(ticket) {
         ["Session", ticket.session],
         ["Role", ticket.role],
         ["Key", ticket.key],
+        ["Access key", ticket.access_key],
         ["Waiting since", momentNode(ticket.queued_at, "ago")],
         ["Age counts from", ticket.since === ticket.queued_at ? null : momentNode(ticket.since, "ago")],
         ["Expires", momentNode(ticket.expires_at, "left")],

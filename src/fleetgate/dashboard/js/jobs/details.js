@@ -64,6 +64,7 @@ function rows(job) {
     ["Folder", job.cwd],
     ["Model", job.model ?? job.models.join(", ")],
     ["Project", projectLink(job.project)],
+    ["Access key", job.access_key],
     ["Attempts", attempts(job)],
     ["Used", spentText(job.usage)?.all ?? null],
     ["Exit code", job.exit_code !== null ? String(job.exit_code) : job.signal !== null ? `signal ${job.signal}` : null],
