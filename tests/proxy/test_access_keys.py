@@ -129,5 +129,7 @@ def test_e4_what_a_reverse_proxy_passes_on_is_no_local_users_call(
     assert gate.chat(x_api_key="").status == 200, "a local user may"
     assert gate.chat(x_api_key="", **passed_on).status == 401
     assert gate.chat(x_api_key="", **{**passed_on, "X_Fleetgate_Proxy_Secret": "a guess"}).status == 401
+    password = gate.chat(x_api_key="", Authorization="Basic YWxpY2U6cGFzc3dvcmQ=", **passed_on)
+    assert (password.status, "YWxpY2U6" in repr(gate.provider.seen)) == (401, False)
     key = create(gate, "ci", "--project", "web")
     assert gate.chat(x_api_key=key, **passed_on).status == 200, "with an access key, it may"

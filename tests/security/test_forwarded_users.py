@@ -62,6 +62,14 @@ def test_e4_a_user_has_the_role_of_the_config_and_is_the_author_of_what_it_chang
     assert gate.events("rule_set")[-1]["by"] == "user bob@example.org"
 
 
+def test_e4_the_password_that_the_reverse_proxy_asked_for_is_not_ours_and_a_bearer_token_is(gate: Served):
+    basic = "Basic YWxpY2U6cGFzc3dvcmQ="
+    assert through_proxy(gate, "alice", Authorization=basic).json["user"] == "alice"
+    assert gate.request("PUT", "/v1/caps", {"selector": "x", "cap": 1}, token="", Authorization=basic).status == 401
+    assert through_proxy(gate, "carol", Authorization=f"Bearer {gate.token}").json["role"] == "admin"
+    assert through_proxy(gate, "carol", Authorization="Bearer wrong").status == 401
+
+
 def test_e4_without_the_secret_the_header_is_nothing(gate: Served):
     for user in ("alice", "root"):
         answer = gate.request("PUT", "/v1/caps", {"selector": "umans", "cap": 9}, token="", X_Forwarded_User=user)

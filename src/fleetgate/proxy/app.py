@@ -223,6 +223,8 @@ class Proxy:
                 426, "upgrade", f"the proxy passes on no {what} connections: send plain HTTP/1.1 requests"
             )
         passed_on = ours is not None and b"proxy-secret" in asked.ours  # by a reverse proxy: it is no local user's
+        if passed_on and asked.keys.get(b"authorization", b"")[:7].lower() != b"bearer ":
+            asked.keys.pop(b"authorization", None)  # the password that the reverse proxy asked for
         key = self._callers.read_key(exchange, lambda: not passed_on and self._trusts(request.peer))
         exchange.hold_s = exchange.upstream.hold_s
         exchange.since = self._calls.now()

@@ -167,8 +167,8 @@ class Guard:
         """Whose request it is, by its token, its access key, its session or its local user."""
         access = self._access
         given = found.get(b"authorization")
-        if given is not None:
-            return self._caller_with(given)
+        if given is not None and (access.forwarded is None or given[:7].lower() == b"bearer "):
+            return self._caller_with(given)  # another scheme is the reverse proxy's own
         secret = found.get(HEADER)
         if secret is not None and (signed_in := self._signed_in(found.get(b"cookie", b""), secret)) is not None:
             return signed_in

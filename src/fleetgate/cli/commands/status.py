@@ -7,6 +7,7 @@ import click
 from fleetgate.cli.commands.backoff import clear_hint, draw_backoffs
 from fleetgate.cli.output.table import Cell, Column, Screen
 from fleetgate.cli.read_only_gate import current, note, opened, say_json
+from fleetgate.core.model_names import Selector
 from fleetgate.core.plans.reading import FULL
 from fleetgate.core.state.state import State
 from fleetgate.core.views.plan_views import PlanView, plan_views
@@ -164,14 +165,17 @@ def idle_caps(state: State, views: list[PoolView]) -> list[str]:
     """Configured caps without a pool yet: a pool is created for each account or project."""
     shown = {(view.kind, view.selector) for view in views}
     return [
-        f"{cap.selector.text} ({count(cap.cap, cap.kind[:-1])} per {_each(cap.selector.scope)})"
+        f"{cap.selector.text} ({count(cap.cap, cap.kind[:-1])}{_each(cap.selector)})"
         for key, cap in sorted(state.rules.caps.items())
         if cap.cap is not None and cap.source != "built-in" and key not in shown
     ]
 
 
-def _each(scope: str) -> str:
-    return "account" if scope == "model" else scope
+def _each(selector: Selector) -> str:
+    """What a cap is for each of; nothing where it names the one."""
+    if selector.names_one:
+        return ""
+    return " per account" if selector.scope == "model" else f" per {selector.scope}"
 
 
 def _print_advice(screen: Screen, view: PoolView) -> None:
