@@ -79,7 +79,7 @@ def test_V7_what_is_wrong_with_a_budget_is_said_and_changes_nothing(served: Serv
         ({"amount": 0.00000001}, "at most 6 decimals"),
         ({"amount": "much"}, "not a sum of money"),
         ({"per": "minute"}, "did you mean"),
-        ({"selector": "key:ci"}, "not supported yet"),
+        ({"selector": "key:c i"}, "one key is key:NAME"),
         ({"selector": "opus"}, "did you mean anthropic/claude-opus-*"),
         ({"burst": 3}, "burst is only for rates"),
         ({"extra": 1}, "extra"),

@@ -47,7 +47,7 @@ def _request(**changed: Any) -> Any:
         "since": 1000,
         "headers": SimpleNamespace(sent=sent, sessions=sessions),
         "route": SimpleNamespace(provider="fake"),
-        **dict.fromkeys(("account", "secret", "client", "project"), "a"),
+        **dict.fromkeys(("account", "secret", "client", "project", "access_key_name"), "a"),
         "trusted": True,
         "uses_set": False,
         "priority": 0,
@@ -62,6 +62,7 @@ def _request(**changed: Any) -> Any:
     "changed",
     [
         {"secret": "another key"},
+        {"access_key_name": "another access key"},
         {"account": "work"},
         {"client": "another run"},
         {"project": "blue"},

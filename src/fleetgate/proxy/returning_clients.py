@@ -64,7 +64,8 @@ class ReturningClients:
         """What only the same caller's same request has."""
         session = b"\n".join(b"%s %s" % pair for pair in exchange.headers.sessions.items())
         account = "" if exchange.uses_set else exchange.account
-        caller = (exchange.route.provider, account, exchange.secret, str(exchange.trusted), exchange.client)
+        own = (exchange.secret, exchange.access_key_name)
+        caller = (exchange.route.provider, account, *own, str(exchange.trusted), exchange.client)
         call = (exchange.project, str(exchange.priority), exchange.method)
         texts = [each.encode("utf-8", "surrogatepass") for each in caller + call]
         parts = (*texts, session, exchange.path, exchange.query, exchange.body.data)
