@@ -49,6 +49,9 @@ class Place:
         self._config = folder / "config.toml"
         self._config.write_text("")
 
+    def configure(self, text: str) -> None:
+        self._config.write_text(text)
+
     def run(self, call: Call, patience_s: int = 0, *, on_terminal: bool = False) -> Ran:
         began = time.monotonic()
         command = ["timeout", str(patience_s), *call.argv] if patience_s else call.argv
@@ -67,6 +70,19 @@ class Place:
             took_s,
         )
 
+    def begin(self, call: Call) -> subprocess.Popen[bytes]:
+        """The same, without waiting for its end."""
+        argv = [FLEETGATE, "run", "-m", call.model, "--", *call.argv]
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(
+            argv, env=self._env(call.env), cwd=self.work, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet
+        )
+
+    def plans(self) -> list[dict[str, Any]]:
+        """The plan windows that are known."""
+        found: list[dict[str, Any]] = self._listed("status")["plans"]
+        return found
+
     def _listed(self, *command: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._do([*command, "--json"]).stdout)
         return found
@@ -74,10 +90,9 @@ class Place:
     def _do(
         self, arguments: list[str], env: Mapping[str, str] | None = None, before: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[str]:
-        ours = {"FLEETGATE_HOME": str(self.home / "fleetgate"), "FLEETGATE_CONFIG": str(self._config)}
         return subprocess.run(
             [*before, FLEETGATE, *arguments],
-            env={**bare_environment(self.home), **ours, **(env or {})},
+            env=self._env(env or {}),
             cwd=self.work,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -86,3 +101,7 @@ class Place:
             timeout=WITHIN_S,
             check=False,
         )
+
+    def _env(self, more: Mapping[str, str]) -> dict[str, str]:
+        ours = {"FLEETGATE_HOME": str(self.home / "fleetgate"), "FLEETGATE_CONFIG": str(self._config)}
+        return {**bare_environment(self.home), **ours, **more}

@@ -155,7 +155,7 @@ class AgentRun:
         self._report_activity()
         self.hold_back_others()
         self._look_for_calls()
-        self.records.look()
+        self.look_at_records()
         self._report_plan()
         try:
             self._gate.tick(self._lease)
@@ -168,6 +168,10 @@ class AgentRun:
         if why := self.look_for_stop():
             return why
         return CUT_OFF if self._gate.settings.on_cutoff == "end" and self._gate.silent_ms() > CUT_OFF_MS else ""
+
+    def look_at_records(self) -> None:
+        """What the agent writes down while it runs."""
+        self.records.look(self.reader.session if self.reader is not None else "")
 
     def look_for_stop(self, *, told: bool = False) -> str:
         """Whether the agent is to be stopped, and why. `told`: a message says that there is something to see."""

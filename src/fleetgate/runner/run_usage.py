@@ -8,7 +8,7 @@ The rule: records that cannot be read never disturb the run.
 
 from __future__ import annotations
 
-from time import time_ns
+from time import monotonic, time_ns
 
 from msgspec.structs import replace
 
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from fleetgate.core.usage import Usage
     from fleetgate.gate.slots.slot_gate import SlotGate
     from fleetgate.signals.agents.agent import Agent
+    from fleetgate.signals.agents.usage.followed_file import FollowedFile
     from fleetgate.signals.classify_process import Reader
 
+_FOLLOW_S = 5.0  # how often the session file of a running agent is read on
 _MOST_SESSIONS = 20  # of one run: on a terminal, its user may begin another
 
 
@@ -59,9 +61,17 @@ class RunUsage:
         self._sessions: dict[str, None] = {}
         self._limits: RecordedUsage | None = None
         self._needs_prices = not self._records.reports_cost
+        self._followed: FollowedFile | None = None
+        self._follow_at = monotonic() + _FOLLOW_S
 
-    def look(self) -> None:
-        """Now and then, while the agent runs: which session is it? What it costs will be asked for at the end."""
+    def look(self, session: str = "") -> None:
+        """Now and then, while the agent runs: which session is it? What it costs will be asked for at the end.
+
+        `session` is what its output says about that.
+        """
+        if self._records.files_report_plan and monotonic() >= self._follow_at:
+            self._follow_at = monotonic() + _FOLLOW_S
+            self._follow(session)
         try:
             session = self._records.session_of(self._start.environ, self._pid)
         except Exception:
@@ -73,6 +83,18 @@ class RunUsage:
 
             self._needs_prices = False
             load_in_background()
+
+    def _follow(self, session: str) -> None:
+        """What the agent has written about its plan since the last look."""
+        try:
+            if self._followed is None:
+                from fleetgate.signals.agents.usage.followed_file import FollowedFile
+
+                self._followed = FollowedFile(self._records)
+            known = (session,) if session else tuple(self._sessions)
+            self._limits = self._followed.look(replace(self._start, sessions=known)) or self._limits
+        except Exception:
+            return
 
     def find(self, reader: Reader | None, resumed: str = "") -> Usage | None:
         """What the agent used, now that it has ended; None where its records do not tell. `resumed`: its session."""
@@ -89,12 +111,12 @@ class RunUsage:
         named = (reader.session if reader is not None else "") or resumed
         sessions = (*self._sessions, *((named,) if named and named not in self._sessions else ()))
         recorded = usage_since(self._records, replace(self._start, sessions=sessions))
-        self._limits = recorded.limits
+        self._limits = recorded.limits or self._limits
         kept = recorded.by_model()
         return printed if kept is None else kept
 
     def plan_windows(self, now_wall_ms: int) -> tuple[PlanReading, ...]:
-        """The plan windows that its session files report; after `find`."""
+        """The plan windows that its session files report."""
         found = self._limits
         if found is None or found.at_ms is None:
             return ()

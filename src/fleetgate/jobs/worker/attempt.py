@@ -308,7 +308,7 @@ class Attempt:
         self._ticks += 1
         self.look_for_wishes()
         watch.hold_back_others()
-        watch.records.look()
+        watch.look_at_records()
         if self._ticks % _UPKEEP_TICKS == 0 or self._gate.settings.on_cutoff == "end":
             why = watch.tick()
             if why:  # cut off from the store: another host runs it again

@@ -38,6 +38,7 @@ class _CountRecord(Struct):
 class CodexUsage(UsageRecords):
     marks = (b'"turn.completed"',)
     record_marks = (b'"token_count"', b'"turn_context"')
+    files_report_plan = True
     reports_cost = False
 
     def reported(self, line: bytes, resumed: bool) -> RecordedUsage | None:

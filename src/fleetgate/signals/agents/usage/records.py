@@ -32,6 +32,7 @@ class UsageRecords:
     marks: tuple[bytes, ...] = ()  # one is in every line of its output that reports usage
     record_marks: tuple[bytes, ...] = ()  # the same for its session files
     plan_marks: tuple[bytes, ...] = ()  # one is in every line of its output that reports plan windows
+    files_report_plan = False  # its session files report plan windows while it runs
     reports_cost = True  # where it knows the price of a model
     reports_in_text = False  # whether `reported` finds anything where the agent prints text
 
