@@ -66,7 +66,7 @@ def codex_tool_call() -> str:
     """The stream of a response of OpenAI that calls a tool which is not there: Codex says so in a second call."""
     item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "no_such_tool", "arguments": "{}"}
     usage = {"input_tokens": 12, "output_tokens": 3, "total_tokens": 15}
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {"id": "resp_1"}},
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": {"id": "resp_1", "output": [item], "usage": usage}},
