@@ -81,6 +81,14 @@ def test_replaying_the_caps_as_they_were_grants_every_request_when_it_really_was
     assert replay.guessed == 0
 
 
+def test_the_same_holds_for_a_long_log_in_which_much_happens_in_the_same_millisecond() -> None:
+    workload = Workload(InMemory(), 3, 3_000, every_ms=1_800)
+    rows, end = played(workload)
+    assert len(rows) > 9_000
+    _, seen = replayed(LogReader(rows, 0, end, workload.state))
+    assert seen == grants(rows)
+
+
 def test_the_same_holds_on_postgresql(postgres: Server) -> None:
     workload = Workload(InPostgres(postgres), 3, 60)
     rows, end = played(workload)

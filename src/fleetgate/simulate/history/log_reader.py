@@ -129,9 +129,9 @@ class LogReader:
             self._progress[event.id] = granted(event.id), at
         elif kind is ev.Accepted:
             if event.id in self._open:
-                self._open[event.id].accepted_ms = at - self._granted_at[event.id]
+                self._tell(event.id, cmd.Active(event.id), seq, at)
         elif kind is ev.Settled:
-            self._open[event.id].settled.append((at - self._granted_at[event.id], event.usage))
+            self._tell(event.id, cmd.Settle(event.id, event.usage), seq, at)
         elif kind is ev.Returned:
             self.trace.unclaimed += 1
             self.trace.holds[event.id].remove(self._open.pop(event.id))
@@ -167,6 +167,10 @@ class LogReader:
     def _began(self, lease: Lease, seq: int) -> None:
         hold = self._open[lease.id] = LeaseTrace(seq, lease.model, lease.ticket.spec.kind)
         self.trace.holds.setdefault(lease.id, []).append(hold)
+
+    def _tell(self, ident: str, command: cmd.Command, seq: int, at: int) -> None:
+        """Something was heard of a lease that goes on."""
+        self._open[ident].news.append(TraceStep(at - self._granted_at[ident], seq, command))
 
     def _ends(self, lease: Lease, command: cmd.Command, seq: int, at: int) -> None:
         hold = self._open.pop(lease.id)

@@ -180,10 +180,9 @@ class Replay:
         hold = holds[times]
         if hold.held_ms is not None and hold.end is not None:
             self._push(max(since + hold.held_ms, self.now), TraceStep(0, hold.seq, hold.end))
-        if hold.accepted_ms is not None:
-            self._push(since + hold.accepted_ms, TraceStep(0, hold.seq, cmd.Active(ident)))
-        for after_ms, usage in hold.settled:
-            self._push(since + after_ms, TraceStep(0, hold.seq, cmd.Settle(ident, usage)))
+        for news in hold.news:
+            if since + news.at >= self.now:
+                self._push(since + news.at, news)
 
     def _guess(self, ident: str, since: int) -> None:
         """It never started then, so its length is not known: it lasts as long as others like it."""

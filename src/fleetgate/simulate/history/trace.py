@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.state.snapshot_format import Snapshot
-from fleetgate.core.usage import Usage
 
 
 class TraceStep(Struct):
@@ -25,15 +24,14 @@ class TraceStep(Struct):
 
 
 class LeaseTrace(Struct):
-    """How a lease went on: when the provider accepted its call, what it used on the way, and how it ended."""
+    """How a lease went on: that the provider accepted its call, what it used on the way, and how it ended."""
 
     seq: int
     model: str
     kind: str
     held_ms: int | None = None  # None: until the end of the trace, or it ends as a follower
     end: cmd.Command | None = None
-    accepted_ms: int | None = None
-    settled: list[tuple[int, Usage]] = field(default_factory=list)
+    news: list[TraceStep] = field(default_factory=list)  # on the way, so many ms after the grant
 
 
 class Leave(Struct):
