@@ -99,7 +99,7 @@ def test_a_real_agent_that_is_interrupted_gives_130(refused: bool, tmp_path: Pat
         until = time.monotonic() + WITHIN_S
         while provider.stats.calls == 0 and time.monotonic() < until:
             time.sleep(0.1)
-        time.sleep(1)
+        time.sleep(1)  # the agent waits, for the answer or for its next try: neither can be seen
         run.process.send_signal(signal.SIGINT)
         code, outcome = run.ended()
     assert code == 130

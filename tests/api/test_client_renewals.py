@@ -19,6 +19,7 @@ from fleetgate.gate.serving import client_renewals as module
 from fleetgate.gate.serving.client_renewals import ClientRenewals, Gone, StillQueued, Stop
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
+from tests.api.served import PATIENCE_S
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store
 from tests.service_gate import opened_service
@@ -59,12 +60,19 @@ def asking(gate: ServiceGate, ident: str, *, wait: bool = True, renew_ms: int = 
 
 
 async def ended(gate: ServiceGate, kind: type) -> ev.Event:
-    while True:
-        history = await gate.core.read_log(lambda log: list(log.history()))
-        found = [event for _, _, event in history if isinstance(event, kind)]
-        if found:
-            return found[0]
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            history = await gate.core.read_log(lambda log: list(log.history()))
+            found = [event for _, _, event in history if isinstance(event, kind)]
+            if found:
+                return found[0]
+            await asyncio.sleep(0.01)
+
+
+async def queued(gate: ServiceGate, ident: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while ident not in (await gate.read()).tickets:
+            await asyncio.sleep(0.01)
 
 
 async def test_h2_a_lease_that_is_not_renewed_in_time_is_reclaimed(tmp_path: Path):
@@ -83,7 +91,7 @@ async def test_h2_who_renews_keeps_its_lease_and_the_log_does_not_grow(tmp_path:
         await clients.ask(asking(gate, "a", renew_ms=1500), 0, never, new=True)
         seq = (await gate.read()).seq
         for _ in range(10):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # the pace of a client: ten of them last longer than one renewal does
             assert (await clients.renew("a")).id == "a"
         assert (await gate.read()).seq == seq
 
@@ -124,8 +132,7 @@ async def test_h2_two_polls_of_one_request_get_one_lease(tmp_path: Path):
     async with opened(tmp_path) as (gate, clients):
         await clients.ask(asking(gate, "a"), 0, never, new=True)
         polls = [asyncio.ensure_future(clients.ask(asking(gate, "b"), 5, never, new=False)) for _ in range(3)]
-        while "b" not in (await gate.read()).tickets:
-            await asyncio.sleep(0.01)
+        await queued(gate, "b")
         await gate.decide(cmd.Release("a"))
         got = [await poll for poll in polls]
         assert {lease.id for lease in got if isinstance(lease, Lease)} == {"b"}
@@ -143,8 +150,7 @@ async def test_h2_closing_leaves_leases_and_tickets_to_the_next(tmp_path: Path):
     async with opened(tmp_path) as (gate, clients):
         await clients.ask(asking(gate, "a"), 0, never, new=True)
         waiting = asyncio.ensure_future(clients.ask(asking(gate, "b"), 60, never, new=True))
-        while "b" not in (await gate.read()).tickets:
-            await asyncio.sleep(0.01)
+        await queued(gate, "b")
         clients.answer_polls()
         assert isinstance(await waiting, StillQueued)
     async with opened(tmp_path) as (gate, clients):
@@ -159,7 +165,7 @@ async def test_h2_a_client_goes_from_one_service_to_another_that_runs_beside_it(
     async with opened(tmp_path) as (one, first), opened(tmp_path) as (two, second):
         await first.ask(asking(one, "a", renew_ms=1500), 0, never, new=True)
         for _ in range(10):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # the pace of a client: ten of them last longer than one renewal does
             await second.renew("a")
         assert (await two.read()).leases["a"].ticket.wake == two.address
         assert "a" in (await one.read()).leases  # the first one no longer judges it
@@ -195,8 +201,7 @@ async def test_q2_a_client_whose_lease_a_restored_log_has_forgotten_is_counted_b
         restore = store.backup()
         assert isinstance(await clients.ask(asking(gate, "a"), 0, never, new=True), Lease)
         waiter = asyncio.create_task(clients.ask(asking(gate, "b"), 60, never, new=True))
-        while "b" not in (await gate.read()).tickets:
-            await asyncio.sleep(0.01)
+        await queued(gate, "b")
         restore()
         assert (await clients.renew("a")).ticket.renew_ms == 60_000
         assert await adoptions(gate) == [("a", "log_lost")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from fleetgate.log import open_log
 from fleetgate.log.protocol import START, StoreError
 from tests.api.served import Served
 from tests.api.test_metrics import read
+from tests.front.fronted import until
 
 
 def test_h4_each_grant_counts_once_whoever_made_it_and_whoever_listens(fresh: Served) -> None:
@@ -49,12 +49,6 @@ def test_h4_each_grant_counts_once_whoever_made_it_and_whoever_listens(fresh: Se
 
     fresh.wait_until(lambda: counted() >= granted, "all are counted")
     assert counted() == granted
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 async def test_h4_events_are_heard_once_and_in_order_also_when_a_commit_fails_or_the_words_are_wanted(

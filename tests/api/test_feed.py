@@ -23,6 +23,7 @@ from fleetgate.log.memory import MemoryLog
 from fleetgate.log.protocol import Commit, Position, StoreError
 from fleetgate.log.sqlite.log import SqliteLog
 from fleetgate.testing import FakeClock
+from tests.front.fronted import until
 from tests.front.request_wire import RequestWire
 from tests.service_gate import opened_service
 
@@ -55,8 +56,8 @@ class Wire(RequestWire):
         return found
 
     async def until(self, event: str) -> Any:
-        while not (found := [data for name, data in self.events() if name == event]):
-            await asyncio.sleep(0.01)
+        await until(lambda: any(name == event for name, _ in self.events()))
+        found = [data for name, data in self.events() if name == event]
         return found[0]
 
 
@@ -75,8 +76,7 @@ async def test_h2_a_reader_that_does_not_keep_up_is_told_so_and_let_go(monkeypat
         wire.pause()
         for number in range(1, 10):
             await cap(gate, number)
-        while service.feed.seq < 9:
-            await asyncio.sleep(0.01)
+        await until(lambda: service.feed.seq >= 9)
         wire.resume()
         behind = await wire.until("behind")
         await running
@@ -85,8 +85,7 @@ async def test_h2_a_reader_that_does_not_keep_up_is_told_so_and_let_go(monkeypat
         # It resumes from what it has seen, and misses nothing.
         again = Wire()
         resumed = again.stream(Stream(service, behind["seq"], frozenset()))  # type: ignore[arg-type]
-        while not again.events() or again.events()[-1][1].get("seq") != 9:
-            await asyncio.sleep(0.01)
+        await until(lambda: again.events() and again.events()[-1][1].get("seq") == 9)
         assert [data["seq"] for name, data in again.events() if name == "rule_set"] == list(
             range(behind["seq"] + 1, 10)
         )
@@ -158,8 +157,7 @@ async def test_h2_heartbeats_carry_how_far_a_filtered_stream_is(monkeypatch: pyt
         running = wire.stream(Stream(service, None, frozenset({"granted"})))  # type: ignore[arg-type]
         await wire.until("hello")
         await cap(gate, 1)
-        while b"\nid: 1\n" not in wire.sent:
-            await asyncio.sleep(0.01)
+        await until(lambda: b"\nid: 1\n" in wire.sent)
         assert b"event: rule_set" not in wire.sent
         wire.leave()
         await running
@@ -172,23 +170,22 @@ async def test_q2_trouble_with_the_store_is_told_once_and_the_stream_goes_on(mon
         service = Service(gate)
         await service.feed.start()
         listener = service.feed.listen()
-        broken = True
+        broken, failures = True, 0
         commits = gate.commits
 
         async def fails(after: Any, limit: int) -> Any:
+            nonlocal failures
             if broken:
+                failures += 1
                 raise StoreError("the disk is full")
             return await commits(after, limit)
 
         gate.commits = fails  # type: ignore[method-assign]
-        while not listener.pending:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
+        await until(lambda: failures >= 5)
         assert list(listener.pending) == [Notice("trouble", {"text": "the disk is full"})]
         broken = False
         await cap(gate, 1)
-        while len(listener.pending) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(listener.pending) >= 2)
         second = listener.pending[1]
         assert isinstance(second, Batch)
         assert second.first == 1
@@ -226,16 +223,12 @@ async def test_h2_what_was_decided_together_is_read_in_slices_so_that_others_hav
         await feed.start()
         feed.listen()  # so that it reads the log
 
-        async def until(number: int) -> None:
-            while len(heard) < number:
-                await asyncio.sleep(0.01)
-
         for number in range(1, 6):  # commits of five: it learns how large they are
             await asyncio.gather(*(cap(gate, 5 * number + each) for each in range(5)))
-            await until(5 * number)
+            await until(lambda: len(heard) >= 5 * number)  # noqa: B023
         slices.clear()
         for number in range(6, 46):
             await asyncio.gather(*(cap(gate, 5 * number + each) for each in range(5)))
-        await until(5 * 45)
+        await until(lambda: len(heard) >= 5 * 45)
         await feed.stop()
     assert 0 < max(slices) <= 10

@@ -38,6 +38,8 @@ def application(log: Log) -> Starlette:
         try:
             async for piece in request.stream():
                 size += len(piece)
+                if piece == b"half":
+                    log.append("half")
         except ClientDisconnect:
             log.append("left")
         return PlainTextResponse(str(size))
@@ -172,7 +174,7 @@ async def test_a_large_upload_comes_in_pieces(chunked: bool) -> None:
             client.send(get("/upload", f"content-length: {len(body)}", method="POST") + body)
         assert await client.response() == (200, b"300000")
         client.send(get("/upload", "content-length: 100", method="POST") + b"half")
-        await asyncio.sleep(0.02)
+        await until(lambda: "half" in log)
         client.abort()
         await until(lambda: "left" in log)
 

@@ -117,15 +117,15 @@ async def test_an_application_is_told_that_its_client_left():
     told: list[str] = []
 
     async def app(scope, receive, send):
-        await receive()
+        told.append((await receive())["type"])
         told.append((await receive())["type"])
 
     async with adapted(app) as (_, connect):
         client = await connect()
         client.send(GET)
-        await asyncio.sleep(0.01)
+        await until(lambda: told == ["http.request"])
         client.abort()
-        await until(lambda: told == ["http.disconnect"])
+        await until(lambda: told == ["http.request", "http.disconnect"])
 
 
 async def test_a_slow_reader_makes_the_application_wait():
@@ -142,7 +142,7 @@ async def test_a_slow_reader_makes_the_application_wait():
         client = await connect()
         client.send(GET + b"")
         await client.head()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # in which it could send too much
         assert len(sent) < 300
         size = 0
         while size < 400 * 65536:

@@ -33,7 +33,7 @@ async def test_a_request_may_be_cut_anywhere(cut):
     async with fronted(echo) as (_, connect):
         client = await connect()
         client.send(whole[:cut])
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.002)  # so that the two parts mostly come apart; either way is right
         client.send(whole[cut:] + GET)
         assert await client.response() == (200, b"POST /p ?  : hello")
         assert await client.response() == (200, b"GET /a ? b=c : ")
@@ -45,8 +45,7 @@ async def test_pipelined_requests_are_answered_in_order_one_at_a_time():
         client = await connect()
         client.send(post(b"1") + post(b"2", path=b"/q") + GET)
         for expected in (b"/p", b"/q", b"/a"):
-            while not waiting:
-                await asyncio.sleep(0.001)
+            await until(lambda: waiting)
             (request,) = waiting  # the next one is not even begun
             assert request.path == expected
             waiting.clear()
@@ -261,7 +260,7 @@ async def test_a_handler_that_takes_nothing_stops_the_client_that_sends():
         client.send(b"x" * size)
         await until(lambda: waiting and waiting[0].body)
         request = waiting[0]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # in which too much could come
         assert len(request.body) <= 2 * limits.BODY_BYTES
         taken, more = 0, True
         while more:
@@ -277,7 +276,7 @@ async def test_what_follows_an_unanswered_request_is_bounded():
         client = await connect()
         client.send(GET * 200_000)
         await until(lambda: waiting)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # in which too much could come
         assert len(waiting) == 1
         (link,) = server._links
         assert len(link._buffer) < 1_000_000  # what one read brings; then nothing more is read

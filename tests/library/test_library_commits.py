@@ -117,7 +117,7 @@ async def test_Q2_a_lock_that_another_process_holds_does_not_stop_the_loop(store
             ticking = asyncio.create_task(tick())
             task = asyncio.create_task(gate.lease(CODER).acquire())
             await until(lambda: gate.core.commits.busy)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # the time in which the loop could stand still
             assert not task.done()
             held.let_go()
             await task

@@ -206,7 +206,7 @@ async def test_Y1_nothing_is_told_before_it_is_committed(sqlite: str) -> None:
         with LockHolder(rival(log)) as held:
             task = asyncio.create_task(gate.lease(CODER).acquire())
             await until(lambda: gate.core.commits.busy)
-            await asyncio.sleep(background_tasks.POLL_S)
+            await asyncio.sleep(background_tasks.POLL_S)  # in which it could read
             held.let_go()
         await task
         await until(lambda: told == [1, 2])
@@ -229,7 +229,7 @@ async def test_Y1_several_who_follow_an_idle_gate_keep_it_idle(store: str) -> No
         followers = [asyncio.create_task(take(gate, 1)) for _ in range(3)]
         await turns(10)
         log.arm()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # the time in which they could
         assert len(log.steps) < 60, "they keep waking each other"
         await gate.set_cap("umans", 1)
         await asyncio.gather(*followers)

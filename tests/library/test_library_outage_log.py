@@ -37,11 +37,13 @@ class BrokenLog(MemoryLog):
 
     broken = False
     failures = 0
+    reads = 0
 
     def read(self, after: Position, limit: int = 10_000) -> list[Commit]:
         if self.broken:
             self.failures += 1
             raise StoreError("the disk is gone")
+        self.reads += 1
         return super().read(after, limit)
 
 
@@ -64,7 +66,8 @@ async def breaks_and_works_again(log: BrokenLog, caplog: pytest.LogCaptureFixtur
     assert sentences(caplog) == ["the store cannot be used: the disk is gone"]
     log.broken = False
     await until(lambda: len(sentences(caplog)) > 1)
-    await asyncio.sleep(0.1)
+    reads = log.reads
+    await until(lambda: log.reads >= reads + 5)
     assert len(sentences(caplog)) == 2
     assert sentences(caplog)[1].startswith("the store works again, after ")
     assert {record.levelno for record in caplog.records if record.name == "fleetgate"} == {logging.WARNING}
@@ -108,7 +111,8 @@ async def test_background_work_of_a_service_warns_once_for_an_outage_and_once_fo
     log = BrokenLog()
     async with GateCore(log) as core:
         task = asyncio.create_task(work(core))
-        await asyncio.sleep(0.05)
+        reads = log.reads
+        await until(lambda: log.reads >= reads + 5)
         await breaks_and_works_again(log, caplog)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -14,6 +14,7 @@ from fleetgate.gate.library import background_tasks
 from fleetgate.gate.library.gate import Gate
 from fleetgate.gate.liveness import host_beats, process_identity
 from fleetgate.log.protocol import StoreError
+from tests.library.helpers import in_queue, until
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
 from tests.timed import within
@@ -54,14 +55,12 @@ def test_a_release_on_one_machine_wakes_the_waiter_on_another(url: str, monkeypa
         async with open_on(url, "one") as one, open_on(url, "two") as two:
             await one.set_cap("umans", 1, on_429="step")
             await one.set_cooldown("umans", 0)
-            while not two.core.listener.listens.is_set():  # type: ignore[union-attr]
-                await asyncio.sleep(0.01)
+            await until(lambda: two.core.listener.listens.is_set())  # type: ignore[union-attr]
             await two.status()  # what was told when it began to listen is heard by now
             held = await one.lease("umans/coder").acquire()
             assert not isinstance(held, fleetgate.Deferred)
             waiting = asyncio.ensure_future(two.lease("umans/coder", timeout_s=SOON_S).acquire())
-            while not await one.queue():
-                await asyncio.sleep(0.01)
+            await in_queue(one, 1)
             await held.release()
             got = await waiting
             assert not isinstance(got, fleetgate.Deferred)
@@ -146,7 +145,7 @@ def test_Q2_the_loop_goes_on_while_another_process_keeps_the_lock(url: str) -> N
             with admin(url) as operator, operator.transaction():
                 operator.execute("SELECT 1 FROM fleetgate.namespaces FOR UPDATE")
                 asked = asyncio.ensure_future(gate.lease("umans/coder").acquire())
-                await asyncio.sleep(1.5)
+                await asyncio.sleep(1.5)  # the time in which the loop could stand still
                 assert not asked.done()
             got = await asyncio.wait_for(asked, SOON_S)
             assert not isinstance(got, fleetgate.Deferred)
@@ -170,13 +169,12 @@ def test_L2_a_program_that_waits_for_the_lock_all_the_time_is_heard_of_as_others
             with closing(log), admin(url) as operator, operator.transaction():
                 operator.execute("SELECT * FROM fleetgate.namespaces FOR UPDATE")
                 waiting = asyncio.ensure_future(gate.lease("umans/coder").acquire())
-                until = monotonic() + SOON_S
-                while not gate.core.commits.busy:
-                    await asyncio.sleep(0.01)
+                await until(lambda: gate.core.commits.busy)
+                deadline = monotonic() + SOON_S
                 await asyncio.to_thread(log.head)
                 since = log.now()
                 while int(log.side_value("beats", gate.core.beats.site) or 0) <= since:
-                    assert monotonic() < until, "to all others this host is silent"
+                    assert monotonic() < deadline, "to all others this host is silent"
                     await asyncio.sleep(0.05)
                 assert gate.core.commits.busy
             lease = await waiting
@@ -200,13 +198,13 @@ def test_Q2_a_server_that_is_gone_fails_requests_and_they_work_again_when_it_is_
                     async with gate.lease("umans/coder"):
                         pass
                 server.start()
-                until = monotonic() + SOON_S
+                deadline = monotonic() + SOON_S
                 while True:
                     try:
                         async with gate.lease("umans/coder"):
                             return
                     except StoreError:
-                        assert monotonic() < until
+                        assert monotonic() < deadline
                         await asyncio.sleep(0.1)
 
         asyncio.run(story())

@@ -495,7 +495,7 @@ def test_R5_while_an_agent_is_stopped_its_time_stands_still(tmp_path):
         assert is_stopped(child)
         assert noted(tmp_path / "signals") == ["ready"]
         os.kill(child, signal.SIGCONT)
-        time.sleep(0.2)
+        time.sleep(0.2)  # in which it could be ended
         assert runs(child), "it has as much time left as before"
         assert run.code() == 7
         assert run.told("end")["because"] == "silent"

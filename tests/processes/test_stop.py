@@ -171,7 +171,7 @@ def test_l6_a_process_that_the_log_names_wrongly_is_not_signalled(one: Fleet) ->
     lease = one.state.leases[ident]
     gone = lease.ticket.holder.rpartition("|")[0] + "|1"
     one.gate.orphan_stops.step([replace(lease, ticket=replace(lease.ticket, holder=gone))])
-    time.sleep(0.2)
+    time.sleep(0.2)  # in which a signal would have come
     assert victim.code is None
     assert not one.gate.orphan_stops.busy
 

@@ -106,7 +106,7 @@ async def test_answers_of_the_first_hundred_come_before_the_answer() -> None:
     async def behave(wire: Wire) -> None:
         await wire.body()
         await wire.say(early)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # so that they mostly come apart; either way is right
         await wire.say(early + WHOLE)
 
     async with asking(behave) as (origin, pool):
@@ -147,16 +147,20 @@ async def test_what_comes_behind_an_answer_is_nobodys_answer(behind: bytes) -> N
 
 
 async def test_what_comes_when_nobody_asked_ends_the_connection() -> None:
+    answered = asyncio.Event()
+
     async def behave(wire: Wire) -> None:
         await wire.body()
         await wire.say(WHOLE)
-        await asyncio.sleep(0.05)
+        await answered.wait()
         await wire.say(b"HTTP/1.1 408 UpstreamRequest Timeout\r\nContent-Length: 0\r\n\r\n")
 
     async with asking(behave) as (origin, pool):
         await read(await ask(pool))
-        while pool.idle:
-            await asyncio.sleep(0.005)
+        answered.set()
+        async with asyncio.timeout(60):
+            while pool.idle:
+                await asyncio.sleep(0.005)
         assert (await ask(pool)).status == 200
         assert origin.connections == 2
 

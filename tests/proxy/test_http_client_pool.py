@@ -92,7 +92,7 @@ async def test_a_server_of_plain_http_is_no_server_of_tls() -> None:
 async def test_one_who_is_cancelled_while_it_connects_leaves_nothing(deaf: int) -> None:
     async with asking(answering(WHOLE)):
         task = asyncio.create_task(ask(UpstreamConnections(urlsplit(f"http://127.0.0.1:{deaf}"))))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # it connects, and gets no answer
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
