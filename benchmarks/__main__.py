@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    accounts,
     adapt,
     budgets,
     contention,
@@ -27,6 +28,7 @@ from benchmarks.report import Row, environment, table
 ALL = {
     "engine": engine.measure,
     "budgets": budgets.measure,
+    "accounts": accounts.measure,
     "gate": gate.measure,
     "contention": contention.measure,
     "wake": wakeup.measure,

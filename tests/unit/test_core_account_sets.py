@@ -801,3 +801,39 @@ def test_a_request_behind_others_says_so() -> None:
     gate = Gate()
     gate(cmd.Acquire("x", Spec((SONNET,), "requests"), "", job=True))
     assert gate.waiting("x")[0] == "no_worker"
+
+
+def test_the_reason_of_a_line_follows_when_a_full_account_is_paused() -> None:
+    gate = Gate()
+    for _ in range(8):
+        gate.ask()
+    first = gate.ask()
+    assert gate.waiting(gate.ask())[1] == gate.waiting(first)[1] == "no account has room: work, spare and api are full"
+    gate(cmd.Pause("requests", "anthropic@work", 60_000))
+    assert gate.waiting(gate.ask())[1] == "no account has room: work is paused, spare and api are full"
+
+
+def test_z4_a_backoff_of_the_last_account_is_not_tried_out_while_others_have_room() -> None:
+    gate = Gate()
+    ident = gate.ask("", "anthropic@api/claude-sonnet-4-6")
+    gate.end(ident, outcome="quota", scope="account", retry_after_ms=1_000)
+    gate.pass_ms(1_000)
+    assert gate.asks() == "work"
+
+
+def test_a_line_with_another_kind_of_obstacle_names_it() -> None:
+    call = Usage(calls=1)
+    budgets = (BudgetRule("anthropic@work", "calls", 1, "1m", per_ms=60_000),)
+    gate = Gate(AccountSet("anthropic", ("work", "spare")), caps=(cap("spare", 1),), budgets=budgets)
+    for _ in range(3):
+        gate.ask(estimate=call)
+    assert gate.waiting(gate.ask(estimate=call))[1] == "no account has room: work is out of budget, spare is full"
+
+
+def test_a_line_with_a_second_model_names_the_accounts_of_the_first() -> None:
+    gate = Gate()
+    for _ in range(8):
+        gate.ask()
+    gate.ask("", SONNET, "openai/gpt-5")
+    ident = gate.ask("", SONNET, "openai/gpt-5")
+    assert gate.waiting(ident)[1] == "no account has room: work, spare and api are full"

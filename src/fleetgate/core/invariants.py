@@ -28,8 +28,8 @@ def check_invariants(state: State) -> None:
         _require(pool.cooldown.slots == cooling, f"{key}: counted {pool.cooldown.slots} cooling, are {cooling}")
         _require(pool.limit >= 1, f"{key}: limit {pool.limit}")
         for_people = [each for each in state.active_queues.values() if each.spec.work_class == INTERACTIVE]
-        people = sum(each.waiting for each in for_people if pool in each.pools)
-        _require(pool.people == people, f"{key}: {pool.people} interactive requests counted, {people} wait")
+        people = sum(pool in each.pools for each in for_people)
+        _require(pool.people == people, f"{key}: {pool.people} queues of interactive requests counted, {people} wait")
         _require(pool.limiter.reduced >= 0, f"{key}: reduced to {pool.limiter.reduced}")
     _check_budgets(state)
     _check_line(state)
@@ -76,11 +76,11 @@ def _check_line(state: State) -> None:
         queue = state.queues.get(ticket.spec)
         _require(queue is not None, f"{ticket.id} is in no queue")
         assert queue is not None
+        first = ticket.spec not in asking
         asking[ticket.spec] = asking.get(ticket.spec, 0) + 1
-        for budget in queue.budgets:
-            waiting[budget.key, queue.project] = waiting.get((budget.key, queue.project), 0) + 1
+        for resource in [*queue.pools, *queue.budgets] if first else ():
+            waiting[resource.key, queue.project] = waiting.get((resource.key, queue.project), 0) + 1
         for pool in queue.pools:
-            waiting[pool.key, queue.project] = waiting.get((pool.key, queue.project), 0) + 1
             if pool.account in ticket.asks:
                 askers[pool.key] = askers.get(pool.key, 0) + 1
     _check_indexes(state)

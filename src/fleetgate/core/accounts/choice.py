@@ -49,6 +49,10 @@ class AccountChoice:
             obstacle = obstacles[0] if obstacles else None
             if found is not None or self.waits_for_home(home, queue, newcomer, obstacle, now):
                 return found, obstacles
+        elif tried:
+            best = first_of(tried, now)  # nearly always, the account with the most left has room
+            if self._obstacle(best, queue, newcomer, now) is None:
+                return best, obstacles
         for candidate in in_order(tried, now):
             if candidate is home:
                 continue
@@ -115,6 +119,29 @@ class AccountChoice:
         elif now >= queue.leaves_home_at(queue.first()) or len(obstacles) != 1:
             return False
         return all(candidate.needs[0][0] is pool for resource, _, candidate in obstacles if resource is pool)
+
+
+def first_of(tried: tuple[Candidate, ...], now: int) -> Candidate:
+    """The first of them in the order in which they are used. The same as `in_order`, for a part of the cost."""
+    best, best_left = tried[0], -1
+    for candidate in tried:
+        member = candidate.member
+        if member is None or not member.by_left:
+            return min(tried, key=lambda each: _rank(each, now))
+        if candidate.group != best.group or member.spill != _is_spill(best):
+            if _rank(candidate, now) < _rank(best, now):
+                best, best_left = candidate, member.left(now)
+            continue
+        left = member.left(now)
+        if left > best_left:
+            best, best_left = candidate, left
+        elif left == best_left and member.homes.numbers and _is_less_crowded(candidate, best):
+            best = candidate
+    return best
+
+
+def _is_less_crowded(one: Candidate, other: Candidate) -> bool:
+    return one.member is not None and other.member is not None and one.member.crowd() < other.member.crowd()
 
 
 def in_order(tried: tuple[Candidate, ...], now: int) -> list[Candidate]:

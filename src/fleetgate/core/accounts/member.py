@@ -62,12 +62,16 @@ class Member:
         """How much of the account is left: of its slots, its budgets or its plan windows, whichever is the least."""
         least = ALL
         for pool in self.pools:
-            limit = pool.limiter.limit
-            if limit >= UNLIMITED:
-                continue
-            part = 0 if now < pool.paused_until else (limit - pool.occupied(now)) * ALL // limit
-            if part < least:
-                least = part
+            if now < pool.paused_until:
+                return 0
+            taken = pool.occupied(now) if pool.cooldown.heap else pool.used + pool.foreign
+            if taken:
+                limit = pool.limiter.limit
+                part = ALL - taken * ALL // limit  # of an unlimited one, all
+                if part < least:
+                    least = part
+        if not self.windows and not self.budgets:
+            return least if least > 0 else 0
         for window in self.windows:
             part = ALL - window.used(now)
             if part < least:

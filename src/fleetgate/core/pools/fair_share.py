@@ -34,7 +34,7 @@ class ProjectShare:
         self.debit = 0  # held longer (or shorter) than charged, settled with the next grant
         self.latest = 0  # the largest order granted while others waited, and when: it shows who was overtaken
         self.latest_at = 0
-        self.waiting = 0
+        self.waiting = 0  # queues that have a ticket
 
 
 class FairShare:
@@ -61,9 +61,9 @@ class FairShare:
         return tokens * self.token_ms // self.tokens
 
     @property
-    def waiting(self) -> int:
-        """How many tickets wait for this pool."""
-        return sum(share.waiting for share in self.projects.values())
+    def is_awaited(self) -> bool:
+        """Whether a ticket waits for this pool."""
+        return any(share.waiting for share in self.projects.values())
 
     def of(self, project: str) -> ProjectShare:
         share = self.projects.get(project)

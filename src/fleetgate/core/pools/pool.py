@@ -113,7 +113,7 @@ class Pool(Resource):
         self.cap = need.cap
         self.used = 0  # slots of leases
         self.foreign = 0  # slots of agents started outside Fleetgate
-        self.people = 0  # interactive requests that wait here
+        self.people = 0  # queues of interactive requests that wait here
         self.paused_until = 0
         self.pause_cause = ""
         self.incident_seq = 0  # the number of the event that last paused it for a rate limit

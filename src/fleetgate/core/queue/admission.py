@@ -228,7 +228,7 @@ class Admission:
             state.left_budgets(queue)
         self._parkings += 1
         queue.parking_id, queue.timer_at = self._parkings, 0
-        queue.obstacles = obstacles if queue.has_sets else NO_OBSTACLES
+        queue.obstacles, queue.full_text = obstacles if queue.has_sets else NO_OBSTACLES, ""
         for pool, own, _ in obstacles:
             pool.park(queue, own)
             if not isinstance(pool, Pool):

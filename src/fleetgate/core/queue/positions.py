@@ -280,6 +280,15 @@ def short_budget(queue: Queue, now: int) -> Budget | None:
     return next((each for each in budgets if head is not None and each.opens_at(head, queue, now) > now), None)
 
 
+def tickets_waiting(state: State) -> dict[str, int]:
+    """How many tickets may enter each pool and budget, by key."""
+    found: dict[str, int] = {}
+    for queue in state.active_queues.values():
+        for resource in [*queue.pools, *queue.budgets]:
+            found[resource.key] = found.get(resource.key, 0) + queue.waiting
+    return found
+
+
 def waiting_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
     """How many tickets would enter a pool if only `blocks` had room."""
     return sum(

@@ -90,6 +90,7 @@ class Queue:
         "budgets",
         "by_model",
         "candidates",
+        "full_text",
         "has_fallback",
         "has_plans",
         "has_sets",
@@ -127,6 +128,7 @@ class Queue:
         self.waiting = 0  # tickets that ask for slots
         self.parked_budgets: list[Resource] = []  # the budgets and plan windows that it is parked on
         self.obstacles: list[tuple[Resource, int, Candidate]] = []  # what it is parked on, where it may use a set
+        self.full_text = ""  # why it waits, where all accounts that it may use are full; "": not worked out yet
         self.home_queues: dict[str, Queue] = {}  # by account: requests like these of conversations that use it
         self.bind(candidates, usable)
         self.review_at = 0  # when to check whether its head is being overtaken

@@ -214,21 +214,21 @@ class CapEvents:
         return kept
 
     def _count_out(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
-        """Stop counting the tickets of a queue in its pools. Its project `waited` there."""
+        """Stop counting a queue in its pools. Its project `waited` there."""
         for pool in [*queue.pools, *queue.budgets] if queue.waiting else ():
             waited.add((pool.key, queue.project))
-            pool.shares.projects[queue.project].waiting -= queue.waiting
+            pool.shares.projects[queue.project].waiting -= 1
             if isinstance(pool, Pool) and queue.spec.work_class == INTERACTIVE:
-                pool.people -= queue.waiting
+                pool.people -= 1
 
     def _count_in(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
-        """Count the tickets of a queue in its pools; a project that `waited` there keeps its share."""
+        """Count a queue in its pools; a project that `waited` there keeps its share."""
         for pool in [*queue.pools, *queue.budgets] if queue.waiting else ():
             known = (pool.key, queue.project) in waited
             share = pool.shares.of(queue.project) if known else pool.shares.settled(queue.project)
-            share.waiting += queue.waiting
+            share.waiting += 1
             if isinstance(pool, Pool) and queue.spec.work_class == INTERACTIVE:
-                pool.people += queue.waiting
+                pool.people += 1
 
     def _count_askers(self, pools: list[Pool]) -> None:
         """Count the tickets at these pools whose process can ask for the usage of the pool's account."""

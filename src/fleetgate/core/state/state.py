@@ -351,19 +351,36 @@ class State:
     def join_queue(self, ticket: Ticket) -> None:
         """A ticket takes its place among those that ask for slots."""
         queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
-        project, asks = queue.project, ticket.asks
-        people = queue.spec.work_class == INTERACTIVE
+        if not queue.waiting:
+            self._activate(queue)
+        asks = ticket.asks
+        for pool in queue.pools if asks else ():
+            if pool.account in asks:
+                pool.usage_gate.joined(self.at)
+        if queue.push(ticket):
+            self.recheck_queue(queue)
+
+    def _activate(self, queue: Queue) -> None:
+        """A queue has a ticket again: its project waits for its pools and budgets."""
+        self.active_queues[queue.spec] = queue
+        project, people = queue.project, queue.spec.work_class == INTERACTIVE
         for pool in queue.pools:
             pool.shares.settled(project).waiting += 1
             pool.people += people
-            if asks and pool.account in asks:
-                pool.usage_gate.joined(self.at)
         for budget in queue.budgets:
             budget.shares.settled(project).waiting += 1
-        if queue.push(ticket):
-            self.recheck_queue(queue)
-        if queue.waiting == 1:
-            self.active_queues[queue.spec] = queue
+
+    def _deactivate(self, queue: Queue) -> None:
+        """The last ticket of a queue is gone."""
+        del self.active_queues[queue.spec]
+        project, people = queue.project, queue.spec.work_class == INTERACTIVE
+        for pool in queue.pools:
+            pool.shares.projects[project].waiting -= 1
+            pool.people -= people
+            if people and pool.cap.lendable:  # others may use what is kept for people (rule W5)
+                self.recheck_pool(pool)
+        for budget in queue.budgets:
+            budget.shares.projects[project].waiting -= 1
 
     def leave_queue(self, ticket: Ticket, queue: Queue | None = None) -> None:
         """A ticket no longer asks for slots. It is already out of `tickets`, or away."""
@@ -372,20 +389,13 @@ class State:
         if queue.remove(ticket):
             self.recheck_queue(queue)
         if not queue.waiting:
-            del self.active_queues[queue.spec]
-        project, asks = queue.project, ticket.asks
-        people = queue.spec.work_class == INTERACTIVE
-        for pool in queue.pools:
-            pool.shares.projects[project].waiting -= 1
-            pool.people -= people
-            if people and pool.cap.lendable:  # others may use what is kept for people (rule W5)
-                self.recheck_pool(pool)
-            if asks and pool.account in asks:
+            self._deactivate(queue)
+        asks = ticket.asks
+        for pool in queue.pools if asks else ():
+            if pool.account in asks:
                 pool.usage_gate.left()
                 if pool.cap.usage_gate and not pool.usage_gate.askers:
                     self.recheck_pool(pool)  # no process can ask any more: the others go by the free slots
-        for budget in queue.budgets:
-            budget.shares.projects[project].waiting -= 1
         if ticket.id in self.reserved:
             self.reservations.end(ticket.id)
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.budgets.rules import PROVIDER
 from fleetgate.core.model_names import parse_model, parse_selector
+from fleetgate.core.queue.positions import tickets_waiting
 from fleetgate.core.state.state import State
 
 
@@ -42,10 +43,11 @@ def budget_views(state: State, now: int) -> list[BudgetView]:
         need = state.budget_rules.find(f"{rule.selector} {rule.unit}/{rule.per}") if is_one else None
         if need is not None:
             state.budget(need)
-    return [_view(state, budget, now) for _, budget in sorted(state.budgets.items())]
+    waiting = tickets_waiting(state)
+    return [_view(state, budget, waiting.get(key, 0), now) for key, budget in sorted(state.budgets.items())]
 
 
-def _view(state: State, budget: Budget, now: int) -> BudgetView:
+def _view(state: State, budget: Budget, waiting: int, now: int) -> BudgetView:
     rule, rate, window = budget.rule, budget.rate, budget.window
     amount = rule.amount if window is None else window.amount_at(now)
     return BudgetView(
@@ -66,7 +68,7 @@ def _view(state: State, budget: Budget, now: int) -> BudgetView:
         estimate=rule.estimate,
         source=budget.source,
         provider_amount=None if rate is None else _provider_amount(state, budget),
-        waiting=budget.shares.waiting,
+        waiting=waiting,
     )
 
 

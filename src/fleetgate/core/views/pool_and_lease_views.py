@@ -7,7 +7,7 @@ from msgspec import Struct
 from fleetgate.core.entities import INTERACTIVE, Lease, Reason, Spec
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
-from fleetgate.core.queue.positions import QueueView, estimate, jobs_at, pace_of, waiting_at
+from fleetgate.core.queue.positions import QueueView, estimate, jobs_at, pace_of, tickets_waiting, waiting_at
 from fleetgate.core.queue.positions import TicketView as TicketView
 from fleetgate.core.queue.queue import Queue
 from fleetgate.core.state.state import State
@@ -87,7 +87,8 @@ class Capacity(Struct):
 def pool_views(state: State, now: int, host: str = "") -> list[PoolView]:
     """Every capped pool; caps of `host` and of default accounts before any traffic, and sessions only while full."""
     _make_listed(state, host)
-    views = [_pool_view(pool, now) for pool in state.pools.values() if _listed(pool)]
+    waiting = tickets_waiting(state)
+    views = [_pool_view(pool, waiting.get(pool.key, 0), now) for pool in state.pools.values() if _listed(pool)]
     return sorted(views, key=lambda view: (view.kind, view.pool))
 
 
@@ -111,12 +112,12 @@ def _listed(pool: Pool) -> bool:
     if not pool.cap.capped:
         return False
     if pool.is_of_session:  # there may be hundreds: only those matter that are at their limit
-        return pool.used >= pool.limit or pool.shares.waiting > 0 or bool(pool.paused_until)
+        return pool.used >= pool.limit or pool.shares.is_awaited or bool(pool.paused_until)
     shadowed = pool.cap.source == "built-in" and pool.cap.selector.scope == "model" and not pool.used
-    return not shadowed or bool(pool.paused_until) or pool.shares.waiting > 0
+    return not shadowed or bool(pool.paused_until) or pool.shares.is_awaited
 
 
-def _pool_view(pool: Pool, now: int) -> PoolView:
+def _pool_view(pool: Pool, queued: int, now: int) -> PoolView:
     pool.occupied(now)
     cap = pool.configured_cap
     return PoolView(
@@ -130,7 +131,7 @@ def _pool_view(pool: Pool, now: int) -> PoolView:
         in_flight=pool.used,
         cooling=pool.cooldown.slots,
         foreign=pool.foreign,
-        queued=pool.shares.waiting,
+        queued=queued,
         paused_until=pool.paused_until if pool.paused_until > now else None,
         pause_cause=pool.pause_cause if pool.paused_until > now else "",
         cooldown_ms=pool.cooldown_ms,

@@ -70,6 +70,10 @@ def reason_for(state: State, queue: Queue, now: int, newcomer: Ticket | None = N
 
 def _of_set(state: State, queue: Queue, tried: tuple[Candidate, ...], ticket: Ticket | None, now: int) -> Reason:
     """Why a request enters with no account of a set: by its home, while it waits for that; else by all of them."""
+    if queue.waiting and not queue.spec.home and not state.backoffs:
+        full = _all_full(queue, now)
+        if full is not None:
+            return full
     home = queue.home
     if home is not None and ticket is not None:
         obstacle = obstacle_of(home, queue, ticket, now) if home in tried else None
@@ -91,6 +95,26 @@ def _of_set(state: State, queue: Queue, tried: tuple[Candidate, ...], ticket: Ti
     first.pools = list(dict.fromkeys(pool for reason in reasons for pool in reason.pools))
     first.until = min(known) if len(known) == len(reasons) else None
     return first
+
+
+def _all_full(queue: Queue, now: int) -> Reason | None:
+    """The reason where a pool of each account is full, as nearly always; it costs little, however many accounts."""
+    obstacles = queue.obstacles
+    if len(obstacles) != len(queue.candidates) or not queue.parking_id:
+        return None
+    for resource, _, _ in obstacles:
+        if not isinstance(resource, Pool) or now < resource.paused_until:
+            return None
+    if not queue.full_text:
+        names = [parse_model(candidate.model).account for _, _, candidate in obstacles]
+        queue.full_text = f"no account has room: {in_words({'full': names})}"
+    pool, own_limit, candidate = obstacles[0]
+    assert isinstance(pool, Pool)
+    limit = pool.limit_for(own_limit)
+    code, _, until = _of_pool(pool, own_limit, limit, queue.slots, NEVER, now)
+    pools = [resource.id for resource, _, _ in obstacles]
+    shown = None if limit >= UNLIMITED else limit
+    return Reason(code, queue.full_text, pool.id, pools, until, pool.used + pool.foreign, shown, candidate.model)
 
 
 def _word(reason: Reason) -> str:
