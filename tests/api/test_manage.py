@@ -264,7 +264,8 @@ def test_d1_charts_have_samples(fresh: Served):
         return [each for each in samples if each["running"]]
 
     sample = fresh.wait_until(counted, "a sample has it")[0]
-    assert sample["pools"]["requests umans"] == {"in_flight": 1, "limit": 2, "queued": 0, "rate_limits": 0}
+    pool = sample["pools"]["requests umans"]
+    assert pool == {"in_flight": 1, "limit": 2, "queued": 0, "rate_limits": 0, "proven": 1, "refused": None}
     fresh.stop()
     fresh.start()
     assert sample in fresh.get("/v1/series?minutes=5").json["samples"], "a restart does not empty the charts"

@@ -59,7 +59,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     home = tmp_path_factory.mktemp("clean")
     (home / "sitecustomize.py").write_text(BLOCK)
     allowed = required("fleetgate", frozenset(["serve"]))
-    assert {"prometheus-client", "httptools", "msgspec"} <= allowed
+    assert {"uvloop", "httptools", "msgspec"} <= allowed
     blocked = [
         module
         for module, owners in packages_distributions().items()
