@@ -46,6 +46,7 @@ COMPILED = (
     "core/limits/adaptive_state.py",
     "core/limits/adaptive_tuning.py",
     "core/limits/adaptive_verdicts.py",
+    "core/plans/burn.py",
     "core/plans/window.py",
     "core/pools/cooldown.py",
     "core/pools/fair_share.py",

@@ -22,46 +22,23 @@ OTHERS = "openai/gpt-5"
 
 
 class Window:
-    """A window as the rules describe it, step by step."""
+    """A window as far as the rules say it without what is learned: what is left to people, whatever the pace is."""
 
     def __init__(self) -> None:
         self.used = 0
         self.resets_at = 0
-        self.batch = False
 
-    def elapsed(self, now: int) -> int:
-        """The part of the window that has passed, as time."""
-        return now - (self.resets_at - LENGTH_MS)
-
-    def pace(self) -> int:
-        """The time by which as much may be used as is used."""
-        return self.used * LENGTH_MS // FULL
-
-    def look(self, now: int) -> None:
-        """Batch work starts behind the pace by more than the band; not shortly before the drain."""
-        starts = self.pace() + PLAN.band_ms
-        shortly = starts + 1 > LENGTH_MS - PLAN.drain_ms - PLAN.band_ms // 2
-        if self.elapsed(now) > starts and not (shortly and self.elapsed(now) < LENGTH_MS - PLAN.drain_ms):
-            self.batch = True
-
-    def seen(self, used: int, resets_at: int, now: int) -> None:
-        if now >= self.resets_at:
-            self.batch = False
-        else:
-            self.look(now)
+    def seen(self, used: int, resets_at: int) -> None:
         self.used, self.resets_at = used, resets_at
-        if self.pace() >= self.elapsed(now):
-            self.batch = False
 
     def allows(self, work_class: str, now: int) -> bool:
         if now >= self.resets_at or work_class == "interactive":
             return True
-        if self.used >= FULL - 300:
-            return False
-        if self.elapsed(now) >= LENGTH_MS - PLAN.drain_ms:
-            return True
-        self.look(now)
-        return self.used < FULL - PLAN.reserve and (work_class == "normal" or self.batch)
+        left_ms, left = self.resets_at - now, FULL - self.used
+        has_enough = left > 200 and left >= PLAN.reserve * left_ms // LENGTH_MS
+        if work_class == "batch":
+            return has_enough
+        return left > 200 and (left > PLAN.reserve or left_ms <= PLAN.drain_ms or has_enough)
 
 
 class Play:
@@ -99,7 +76,7 @@ class Play:
     def _read(self, event: ev.Event) -> None:
         now = self.bench.now
         if isinstance(event, ev.PlanObserved):
-            self.window.seen(event.used, event.resets_at, now)
+            self.window.seen(event.used, event.resets_at)
         elif isinstance(event, ev.Granted) and event.model.startswith("anthropic"):
             spec, run = self.specs[event.id]
             assert run or self.window.allows(spec.work_class, now), f"{spec.work_class} entered at {self.window.used}"

@@ -151,8 +151,8 @@ class PlanRule(Struct, frozen=True, omit_defaults=True):
     account: str  # a provider, for each of its accounts, or `provider@account`
     reserve: int = 2_000  # of each window, kept for interactive work: in hundredths of a percent
     pace: bool = True  # batch work keeps to the elapsed part of the window
-    drain_ms: int = 30 * 60_000  # how long before the reset the rest is free for all
-    band_ms: int = 60 * 60_000  # how far behind the pace batch work starts again
+    drain_ms: int = 30 * 60_000  # how long before the reset the rest is free for normal work
+    band_ms: int = 100 * 60_000  # how far behind the pace batch work starts again
 
 
 class AccountSet(Struct, frozen=True, omit_defaults=True):

@@ -76,7 +76,7 @@ project = { usd = 20, per = "day" }
 
 # How the windows of a subscription are shared: people come first, and batch work keeps to the pace.
 [plans]
-anthropic = { reserve = "20%", pace = true, band = "1h", drain = "30m" }
+anthropic = { reserve = "20%", pace = true, band = "100m", drain = "30m" }
 
 # Two subscriptions as one, and an API key for what does not fit. A conversation keeps its account while it has room.
 [accounts]

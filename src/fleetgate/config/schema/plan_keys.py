@@ -29,14 +29,14 @@ PLAN = Table(
         Key(
             "band",
             _DURATION,
-            "How far behind the pace the usage must be for batch work to start again; at most a fifth of the window.",
-            '"1h"',
+            "How far behind the pace batch work starts again; at most three tenths of the window.",
+            '"100m"',
             format_duration(PlanRule("").band_ms),
         ),
         Key(
             "drain",
             _DURATION,
-            "How long before the reset the rest of a window is free for all.",
+            "How long before the reset the rest of a window is free for normal work; at most a tenth of the window.",
             '"30m"',
             format_duration(PlanRule("").drain_ms),
         ),

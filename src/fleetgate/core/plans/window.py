@@ -7,18 +7,28 @@ Theory of operation
 passed, it counts as zero until the provider speaks of a new window.
 
 *The question.* `opens_at(work_class, now)` answers when work of a class may start. Interactive work is never held back
-here. Normal work may use all but the reserve. Batch work keeps to the pace: it starts while the used part is behind the
-elapsed part by more than a band, and once it has started it goes on until the used part has caught up. In the last
-moments before the reset, the drain, what is left is free for all. The last 3 % are for interactive work to the very
-end, so that a fleet that drains the window does not use up what a person needs in these moments.
+here. Normal work may use all but the reserve; in the last moments before the reset, the drain, and where
+batch work is on, all but the last 2 %.
 
-*Hysteresis without a flag.* Between two readings `used` stays as it is and the elapsed part grows. So a pace that is
-open stays open, and one that is closed opens at a moment that is known: `pace_opens_at`. Each reading computes it, from
-what was true just before. So it follows from the events, and time needs no event of its own.
+*Batch work* is on or off. It is switched on when one of these holds:
 
-*Example.* A window of 5 h with a band of 1 h. After 2 h, 10 % are used, which is the pace of half an hour: batch work
-is open. It uses 40 % at once; that is the pace of 2 h, and batch work stops. If nothing else is used, it starts
-again after 3 h.
+1. *Behind.* The used part is behind the elapsed part by more than a band.
+2. *It lasts.* What is left lasts until the reset even if batch work goes on as fast as it did when it was on before
+   (burn.py). So slow agents are never held back, and fast ones use the rest just before the reset.
+
+It is switched off when the used part has caught up with the elapsed part and (2) is far from true, or when what people
+need until the reset is all that is left: their share by the reserve, or three times what is used while batch work is
+off. What comes after batch work was switched off counts as used in all of this.
+
+*Hysteresis without a flag.* Between two readings `used` stays as it is and time passes. So a pace that is open stays
+open, and one that is closed opens at a moment that is known: `pace_opens_at`. Each reading computes it, from what was
+true just before. So it follows from the events, and time needs no event of its own.
+
+*After a reset* nothing is known until the next reading. A fleet that can use a window up in less than its time waits
+for the band as at the beginning of any window.
+
+*Example.* A window of 5 h with a band of 90 minutes. After 2 h, 8 % are used: batch work is on. It uses 32 % at once,
+and 2 % more when its last calls end. That is the pace of 2 h 6 min: batch work stops. It starts again after 3 h 36 min.
 """
 
 from __future__ import annotations
@@ -28,6 +38,7 @@ from typing import TYPE_CHECKING, Final
 from fleetgate.core.entities import BATCH, CLASSES, INTERACTIVE
 from fleetgate.core.limits.adaptive_tuning import NEVER
 from fleetgate.core.model_names import glob
+from fleetgate.core.plans.burn import Burn
 from fleetgate.core.plans.reading import FULL, HOUR_MS
 from fleetgate.core.pools.parking import ParkingLot
 from fleetgate.core.pools.resource import Resource
@@ -36,7 +47,9 @@ if TYPE_CHECKING:
     from fleetgate.core.entities import PlanRule
     from fleetgate.core.queue.queue import Queue
 
-_LAST: Final = 300  # of a window, in hundredths of a percent
+_LAST: Final = 200  # of a window, in hundredths of a percent
+_WORTH: Final = 300  # less than that is not worth a start of batch work
+_BURSTS: Final = 3  # people use so much more than on average for a while
 _MOST_SAMPLES: Final = 256
 SAME_MS: Final = 300_000  # resets that differ by less are the same: they are rounded, and clocks differ
 
@@ -46,6 +59,7 @@ class PlanWindow(Resource):
 
     __slots__ = (
         "account",
+        "burn",
         "family",
         "length_ms",
         "pace_opens_at",
@@ -70,6 +84,7 @@ class PlanWindow(Resource):
         self.seen_at = 0
         self.pace_opens_at = 0  # from when on batch work keeps to the pace; 0: it does
         self.samples: list[tuple[int, int]] = []  # when it was seen and how much was used, in this window
+        self.burn = Burn()
         self.warned = False  # it was reported that it runs dry before its reset
 
     def __repr__(self) -> str:
@@ -92,12 +107,20 @@ class PlanWindow(Resource):
     def observe(self, used: int, resets_at: int, length_ms: int, seen_at: int, now: int) -> None:
         """The provider said this."""
         same = self.is_same(resets_at, now)
-        is_open = same and self._keeps_pace(now)
+        was_on = self._keeps_pace(now)
+        is_on = same and was_on
+        # Of a new window, all that was used since its beginning is heard of at once.
+        before, since = (self.used_then, self.seen_at) if same else (0, resets_at - length_ms)
+        since = max(since, self.pace_opens_at) if was_on else since
+        if self.seen_at:
+            self.burn.hear(used, used - before, since, seen_at, is_on=was_on, length_ms=length_ms)
         if not same:
             self.samples, self.warned = [], False
         self.used_then, self.resets_at, self.length_ms, self.seen_at = used, resets_at, length_ms, seen_at
         self._sample(seen_at, used)
-        self.pace_opens_at = self._pace_moment(self.used_then, is_open, now)
+        self.pace_opens_at = self._pace_moment(self.used_then, is_on, now)
+        if self.pace_opens_at > now and was_on:
+            self.burn.switched_off(used, seen_at)
 
     def is_same(self, resets_at: int, now: int) -> bool:
         """Whether this reset is that of the window that is known."""
@@ -122,27 +145,48 @@ class PlanWindow(Resource):
     def _keeps_pace(self, now: int) -> bool:
         return self.pace_opens_at <= now
 
-    def _pace_moment(self, used: int, is_open: bool, now: int) -> int:
-        """From when on batch work keeps to the pace if so much is used, given whether it did until now; 0: it does."""
-        level_at = self.starts_at + used * self.length_ms // FULL  # when the elapsed part is as large as the used one
-        if is_open and level_at < now:
+    def _pace_moment(self, used: int, is_on: bool, now: int) -> int:
+        """From when on batch work is on if so much is used, given whether it was on until now; 0: it is."""
+        length_ms, left_ms = self.length_ms, max(self.resets_at - now, 0)
+        left = FULL - used - self.burn.after
+        if left <= self.last_part:
+            return self.resets_at
+        kept_rate = self._kept_rate
+        if left <= kept_rate * left_ms // length_ms:  # people need it; it starts again when they need a quarter of it
+            return self.resets_at - left * length_ms // (4 * kept_rate) if left > _WORTH else self.resets_at
+        needs_ms = self._needs_ms(left)
+        level_at = self.starts_at + (FULL - left) * length_ms // FULL  # when as much has elapsed as is used
+        if is_on and (level_at < now or 2 * left_ms <= 3 * needs_ms):
             return 0
-        moment = level_at + self.band_ms + 1
-        if moment > self.drains_at - self.band_ms // 2:
-            moment = max(moment, self.drains_at)  # it would be on for a moment only: the drain comes next
+        moment, lasts_at = self.starts_at + used * length_ms // FULL + self.band_ms + 1, self.resets_at - needs_ms
+        if moment > lasts_at - self.band_ms // 2:
+            moment = lasts_at  # otherwise it would be on for a moment only
         return 0 if moment <= now else moment
+
+    def _needs_ms(self, left: int) -> int:
+        """How long before the reset batch work starts, to use what is left; while its rate is not known, the drain."""
+        rate = self.burn.on_rate(self.length_ms)
+        if not rate:
+            return self.resets_at - self.drains_at
+        return 11 * left * self.length_ms // (10 * rate) + self.length_ms // 50
+
+    @property
+    def _kept_rate(self) -> int:
+        """What is kept for people, in a whole window: the reserve, or what they use if that is more."""
+        reserve = 0 if self.rule is None else self.rule.reserve
+        return max(reserve, _BURSTS * self.burn.off_rate(self.length_ms)) if reserve else 1
 
     @property
     def band_ms(self) -> int:
-        """How far behind the pace batch work must be to start: as the rule says, at most a fifth of the window."""
+        """How far behind the pace batch work must be to start: as the rule says, at most three tenths of the window."""
         band_ms = 0 if self.rule is None else self.rule.band_ms
-        return min(band_ms, self.length_ms // 5)
+        return min(band_ms, 3 * self.length_ms // 10)
 
     @property
     def drains_at(self) -> int:
-        """From when on what is left is free for all."""
+        """From when on what is left is free for normal work: as the rule says, in the last tenth of the window."""
         drain_ms = 0 if self.rule is None else self.rule.drain_ms
-        return self.resets_at - min(drain_ms, self.length_ms // 2)
+        return self.resets_at - min(drain_ms, self.length_ms // 10)
 
     # Whether work may start.
 
@@ -152,18 +196,21 @@ class PlanWindow(Resource):
 
     def _opens_at(self, work_class: str, used: int, pace_opens_at: int, now: int) -> int:
         rule = self.rule
-        if rule is None or now >= self.resets_at or work_class == INTERACTIVE:
+        if rule is None or work_class == INTERACTIVE:
             return 0
+        is_paced = work_class == BATCH and rule.pace
+        if now >= self.resets_at:
+            waits = is_paced and self.burn.on_rate(self.length_ms) > FULL
+            opens_at = self.resets_at + self.band_ms if waits else 0
+            return opens_at if opens_at > now else 0
         if used >= FULL - self.last_part:
             return self.resets_at
-        drains_at = self.drains_at
-        if now >= drains_at:
-            return 0
-        if used >= FULL - rule.reserve:
-            return drains_at
-        if work_class == BATCH and rule.pace and pace_opens_at > now:
-            return min(pace_opens_at, drains_at)
-        return 0
+        if not is_paced:
+            if used < FULL - rule.reserve or now >= self.drains_at:
+                return 0
+            if not rule.pace or pace_opens_at > self.drains_at:
+                return self.drains_at
+        return pace_opens_at if pace_opens_at > now else 0  # normal work never waits for longer than batch work
 
     def opens_for_runs_at(self, work_class: str, now: int) -> int:
         """The same for the calls of work that is running: it goes on, but the last part is not for it."""

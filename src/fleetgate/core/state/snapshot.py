@@ -163,6 +163,7 @@ def _restore_plans(state: State, snapshot: Snapshot) -> None:
         window.used_then, window.resets_at, window.length_ms = record.used, record.resets_at, record.length_ms
         window.seen_at, window.pace_opens_at, window.warned = record.seen_at, record.pace_opens_at, record.warned
         window.samples = list(record.samples)
+        window.burn.restore(record.burn)
 
 
 def _plan_record(window: PlanWindow) -> PlanRecord:
@@ -177,6 +178,7 @@ def _plan_record(window: PlanWindow) -> PlanRecord:
         window.pace_opens_at,
         window.warned,
         list(window.samples),
+        window.burn.export(),
     )
 
 

@@ -13,6 +13,7 @@ from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.budgets.estimates import Ratio
 from fleetgate.core.entities import AccountSet, BudgetRule, Lease, PlanRule, Rule, Ticket
 from fleetgate.core.limits.adaptive_tuning import LAG_MS
+from fleetgate.core.plans.burn import BurnRecord
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.usage import Usage, UsageRow
 
@@ -142,6 +143,7 @@ class PlanRecord(Struct, omit_defaults=True):
     pace_opens_at: int = 0
     warned: bool = False
     samples: list[tuple[int, int]] = field(default_factory=list)
+    burn: BurnRecord = (0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Snapshot(Struct, omit_defaults=True):

@@ -183,10 +183,12 @@ def _of_budget(budget: Budget, ticket: Ticket, until: int, model: str, now: int)
 
 
 def _of_plan(plan: PlanWindow, work_class: str, model: str, now: int) -> Reason:
-    until, used = plan.opens_at(work_class, now), plan.used_then
+    until, used = plan.opens_at(work_class, now), plan.used(now)
     percent = f"{used / 100:.0f} %"
     assert plan.rule is not None
-    if used >= FULL:
+    if now >= plan.resets_at:
+        text = f"{plan.id} was reset, and how much is used is not known yet: {work_class} work waits for the pace"
+    elif used >= FULL:
         text = f"{plan.id} is used up ({percent})"
     elif used >= FULL - plan.rule.reserve:
         text = f"{plan.id} is {percent} used, and the rest is kept for interactive work"
