@@ -59,7 +59,7 @@ class Burn:
 
     def export(self) -> BurnRecord:
         rates = self.on_ms, self.on_used, self.off_ms, self.off_used
-        return rates + (self.after, self.after_now, self.off_at, self.off_then)
+        return (*rates, self.after, self.after_now, self.off_at, self.off_then)
 
     def restore(self, record: BurnRecord) -> None:
         self.on_ms, self.on_used, self.off_ms, self.off_used = record[:4]
