@@ -151,7 +151,7 @@ _ROWS: tuple[tuple[str, Callable[[Figures], str]], ...] = (
     ("longest wait", lambda f: _time(f.wait_max_s)),
     ("left without a slot", lambda f: f"{f.left:,}"),
     ("still waiting", lambda f: f"{f.still_waiting:,}"),
-    ("finished", lambda f: f"{f.finished:,} in {f.hours:.1f} h"),
+    ("finished", lambda f: f"{f.finished:,} in {_time(f.hours * 3600)}"),
     ("finished per hour", lambda f: f"{f.finished_per_hour:,.1f}"),
     ("slots in use, mean", lambda f: _use(f)),
     ("rate limits", lambda f: f"{f.rate_limits:,}"),

@@ -98,6 +98,9 @@ def _notes(reader: LogReader, replay: Replay) -> list[str]:
 
 def _limit_notes(each: PoolComparison, replay: Replay) -> list[str]:
     """Of the provider's limit nothing is known but what was accepted and refused."""
+    pool = replay.engine.state.named(each.kind, each.pool)
+    if pool is None or pool.cap.selector.scope != "model":
+        return []  # our own cap: no provider refuses anything because of it
     was = each.measured
     highest = max(was.highest_accepted, each.unchanged.highest_accepted)
     above = sum(level > highest for level in replay.measure.levels(f"{each.kind} {each.pool}"))

@@ -28,7 +28,7 @@ class Figures(Struct):
     finished: int = 0
     hours: float = 0.0  # from the first arrival to the last end
     finished_per_hour: float = 0.0
-    slots_mean: float = 0.0  # in use, over the whole span
+    slots_mean: float = 0.0  # in use, since the pool exists
     limit_mean: float | None = None  # None: there is none
     utilisation: float | None = None  # percent of the limit
     rate_limits: int = 0  # calls that the provider refused
@@ -48,6 +48,7 @@ class _Tally:
         self.last_end = 0
         self.used = self.limit = 0
         self.live = pool.used  # as the events say, one after another
+        self.begin = now
         self.used_ms = self.limit_ms = self.unlimited_ms = 0
         self.seen_at = now
         self.levels: list[int] = []  # of the requests that were granted
@@ -74,23 +75,25 @@ class Measure:
         self._waiting: dict[str, tuple[int, tuple[str, ...]]] = {}  # since when, and for which pools
         self._running: dict[str, tuple[tuple[str, ...], list[int], int]] = {}  # pools, the level in each, and slots
         for ident, ticket in state.tickets.items():
-            self._waiting[ident] = ticket.queued_at, self._pools_of_queue(ident)
+            self._waiting[ident] = ticket.queued_at, self._pools_of_queue(ident, start)
         for pool in state.pools.values():
-            self._tally(pool).look(start)
+            self._tally(pool, start).look(start)
         for ident, candidate in state.lease_candidates.items():
             slots = state.leases[ident].ticket.spec.slots
             self._running[ident] = tuple(pool.key for pool, _ in candidate.needs), [], slots
 
-    def _tally(self, pool: Pool) -> _Tally:
+    def _tally(self, pool: Pool, now: int, granted: int = 0) -> _Tally:
+        """The tally of a pool; of a new one, in which so many slots were granted at this very moment."""
         tally = self._tallies.get(pool.key)
         if tally is None:
-            tally = self._tallies[pool.key] = _Tally(pool, self._start)
+            tally = self._tallies[pool.key] = _Tally(pool, now)
+            tally.live -= granted
         tally.pool = pool
         return tally
 
-    def _pools_of_queue(self, ident: str) -> tuple[str, ...]:
+    def _pools_of_queue(self, ident: str, now: int) -> tuple[str, ...]:
         needs = self._state.queue(self._state.tickets[ident].spec).candidates[0].needs
-        return tuple(self._tally(pool).pool.key for pool, _ in needs)
+        return tuple(self._tally(pool, now).pool.key for pool, _ in needs)
 
     def see(self, event: ev.Event, now: int) -> None:
         """After an event was applied."""
@@ -100,7 +103,7 @@ class Measure:
         elif kind is ev.Queued:
             ident = event.ticket.id  # type: ignore[union-attr]
             if ident in self._state.tickets:  # else it was granted in the same step, and counts there
-                self._waiting[ident] = now, self._pools_of_queue(ident)
+                self._waiting[ident] = now, self._pools_of_queue(ident, now)
                 self._arrived(self._waiting[ident][1], now)
         elif kind is ev.Released or kind is ev.Reclaimed:
             refused = kind is ev.Released and event.outcome == "rate_limited"  # type: ignore[union-attr]
@@ -113,13 +116,13 @@ class Measure:
                     self._tallies[key].waits.append(now - queued_at)
         elif kind in (ev.RuleSet, ev.CapRemoved, ev.CapReset, ev.FileLoaded, ev.Observed):
             for pool in self._state.pools.values():
-                tally = self._tally(pool)
+                tally = self._tally(pool, now)
                 tally.look(now)
                 tally.live = pool.used
         elif kind in (ev.Refused, ev.Reduced, ev.Accepted):
             named = self._state.named(event.kind, event.pool)  # type: ignore[union-attr]
             if named is not None:
-                self._tally(named).look(now)
+                self._tally(named, now).look(now)
 
     def _arrived(self, pools: tuple[str, ...], now: int) -> None:
         for key in pools:
@@ -135,7 +138,7 @@ class Measure:
         levels = []
         keys = tuple(pool.key for pool, _ in candidate.needs)
         for pool, _ in candidate.needs:
-            tally = self._tally(pool)
+            tally = self._tally(pool, now, slots)
             tally.look(now)
             tally.live += slots
             levels.append(tally.live)
@@ -174,12 +177,12 @@ class Measure:
             for key in pools:
                 if queued_at >= self._start:
                     waiting.setdefault(key, []).append(end - queued_at)
-        return {key: _sum(tally, waiting.get(key, []), self._start, end) for key, tally in self._tallies.items()}
+        return {key: _sum(tally, waiting.get(key, []), end) for key, tally in self._tallies.items()}
 
 
-def _sum(tally: _Tally, waiting: list[int], start: int, end: int) -> Figures:
+def _sum(tally: _Tally, waiting: list[int], end: int) -> Figures:
     tally.look(end)
-    span = max(end - start, 1)
+    span = max(end - tally.begin, 1)
     waits = sorted([*tally.waits, *waiting])
     hours = max(tally.last_end - tally.first_at, 0) / HOUR_MS if tally.first_at is not None else 0.0
     limited = tally.limit_ms > 0 and not tally.unlimited_ms
