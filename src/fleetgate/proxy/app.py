@@ -82,7 +82,7 @@ class Proxy:
         self._store = BodyMemory()
         self._salt = b""
         self._accounts = KeyAccounts(gate.settings, lambda: self._salt)
-        self._identities = LoginIdentities(lambda: self._salt, self._remember)
+        self._identities = LoginIdentities(lambda: self._salt, self._remember, self._identity_rows)
         self._tasks: set[asyncio.Task[str]] = set()
         self._watch = StallWatch()
         self._places = ReturningClients()
@@ -124,7 +124,7 @@ class Proxy:
             self._awaits_prices = []
             load_in_background(self._on_prices)
         self._salt = await self._calls.salt()
-        self._identities.load(await self._calls.rows_beside(IDENTITIES))
+        await self._identities.load()
 
     def _on_prices(self) -> None:
         """The prices are there, or cannot be had. Called in a thread."""
@@ -152,6 +152,9 @@ class Proxy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    async def _identity_rows(self) -> list[tuple[str, bytes]]:
+        return await self._calls.rows_beside(IDENTITIES)
 
     async def _store_identity(self, row: str, known: str, account: str) -> str:
         return (await self._calls.write_beside(IDENTITIES, row, known.encode(), account.encode())).decode()

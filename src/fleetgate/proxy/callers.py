@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from fleetgate.config.settings import Settings
 from fleetgate.core.access.keys import AGENT, VIEWER, AccessKey
 from fleetgate.core.entities import Spec
 from fleetgate.core.model_names import DEFAULT_ACCOUNT, Model, parse_model, shown
 from fleetgate.gate.access_keys import PREFIX
+from fleetgate.log.protocol import StoreError
 from fleetgate.proxy.calls.conversations import conversation_of
 from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
 from fleetgate.proxy.errors import ProxyRefusal
@@ -153,8 +155,7 @@ class Callers:
         """
         if not exchange.trusted or self._accounts.many_are_refused:
             return True
-        asks = exchange.upstream.identity_path or self._identities.accounts(exchange.route.provider)
-        return self._identities.is_login(exchange) and bool(asks or self._identities.claimed(exchange))
+        return self._identities.is_login(exchange) and not self._identities.is_nameless(exchange.route.provider)
 
     def _name_model(self, exchange: Exchange) -> None:
         if not is_counted(exchange.method, exchange.path):
@@ -268,10 +269,19 @@ class Callers:
             self._accounts.accept(exchange.route.provider, exchange.secret, exchange.account)
         self._fill(exchange)
 
+    def shows_login(self, exchange: Exchange) -> bool:
+        """Whether the answer to a trusted caller's call will show whose login its token is."""
+        is_nameless = self._identities.is_nameless(exchange.route.provider)
+        return exchange.trusted and self._identities.is_login(exchange) and not is_nameless
+
+    async def reload(self) -> None:
+        """Learn what other processes have learned about logins."""
+        with suppress(StoreError):
+            await self._identities.load()
+
     def counts_at_once(self, exchange: Exchange) -> bool:
         """Let a call to the queue whose token nothing identifies, where it can be of no account that is known."""
-        provider = exchange.route.provider
-        known = self._identities.accounts(provider) or self._accounts.many_are_refused
+        known = self._identities.accounts(exchange.route.provider) or self._accounts.many_are_refused
         if not exchange.trusted or known or not self._identities.is_login(exchange):
             return False
         exchange.apart = False
@@ -309,6 +319,8 @@ class Callers:
             exchange.account = account
         exchange.unproven = False
         self._accounts.accept(provider, exchange.secret, account)
+        if not row and self._identities.is_login(exchange):
+            self._identities.note_nameless(provider)
         return True
 
     def _account_of_row(self, exchange: Exchange, row: str) -> str:

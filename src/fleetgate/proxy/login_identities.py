@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from fleetgate.gate.providers.credential_owner import claims_of
 from fleetgate.proxy.calls.exchange import Exchange
@@ -31,21 +31,32 @@ _LOGINS = ("sk-ant-oat", "sk-ant-sid")
 _CLAIMS = "https://api.openai.com/auth"
 _UNNAMED = "key-"
 
+Rows = Iterable[tuple[str, bytes]]  # of the side table
 Remember = Callable[[str, str, str], "asyncio.Task[str]"]  # stores an account instead of another; what is stored then
 
 
 class LoginIdentities:
     """The accounts of logins, by whom the provider says they are of."""
 
-    def __init__(self, salt: Callable[[], bytes], remember: Remember) -> None:
+    def __init__(self, salt: Callable[[], bytes], remember: Remember, read: Callable[[], Awaitable[Rows]]) -> None:
         self._salt = salt
         self._remember = remember
+        self._read = read
         self._accounts: dict[str, str] = {}
+        self._nameless: set[str] = set()  # providers that have accepted a login without naming it
 
-    def load(self, rows: Iterable[tuple[str, bytes]]) -> None:
-        """What was learned before."""
-        for row, account in rows:
+    async def load(self) -> None:
+        """What was learned before, here or by another process of the store."""
+        for row, account in await self._read():
             self._accounts[row] = account.decode("utf-8", "replace")
+
+    def is_nameless(self, provider: str) -> bool:
+        """Whether a provider is known to name no logins."""
+        return provider in self._nameless and not self.accounts(provider)
+
+    def note_nameless(self, provider: str) -> None:
+        """A provider has accepted a login, and named nobody."""
+        self._nameless.add(provider)
 
     def accounts(self, provider: str) -> set[str]:
         """The accounts of a provider whose logins were seen before."""

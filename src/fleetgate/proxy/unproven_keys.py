@@ -43,7 +43,12 @@ class TrialPlaces:
     def __init__(self) -> None:
         self._providers: dict[str, asyncio.Semaphore] = {}
         self._keys: dict[TrialPlace, KeyTrials] = {}
+        self._logins: dict[str, asyncio.Lock] = {}
         self._waiting = 0
+
+    def login_lock(self, provider: str) -> asyncio.Lock:
+        """Held by the call that shows whose login its token is, until its answer begins: one at a provider."""
+        return self._logins.setdefault(provider, asyncio.Lock())
 
     async def enter(self, place: TrialPlace) -> None:
         """Take a place, which is waited for. TooManyTrials."""

@@ -218,7 +218,6 @@ class UpstreamCall:
             exchange.outcome = None
             self._send(exchange.candidates[exchange.model])
         else:
-            self._parts.slots.release_trial_place(exchange)
             self._enqueue()
 
     # One attempt.

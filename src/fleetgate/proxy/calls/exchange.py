@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import perf_counter
 from typing import NamedTuple
 
@@ -56,6 +57,7 @@ class Exchange:
         "hold_s",
         "key",
         "lease",
+        "login_lock",
         "method",
         "model",
         "model_in_path",
@@ -111,6 +113,7 @@ class Exchange:
         self.account = ""
         self.unproven = False  # the client's key is of no account yet: the provider has yet to accept it
         self.apart = False  # until then it stays out of the queue
+        self.login_lock: asyncio.Lock | None = None  # held meanwhile, where its answer shows whose login it is
         self.guards: dict[str, str] = {}  # leases of the accounts that its key may be of, held meanwhile
         self.place: TrialPlace | None = None  # held meanwhile
         self.fields = CallFields()

@@ -59,6 +59,9 @@ class CallSlots:
         """
         if exchange.place is None:
             return
+        if exchange.lease:
+            self.release_trial_place(exchange)
+            return
         self._key_judge().look_again(exchange)
         if lease := exchange.guards.pop(exchange.account, ""):
             exchange.lease = lease
@@ -92,6 +95,9 @@ class CallSlots:
         if exchange.place is not None:
             self.trials.leave(exchange.place)
             exchange.place = None
+        if exchange.login_lock is not None:
+            exchange.login_lock.release()
+            exchange.login_lock = None
         self._release_guards(exchange)
 
     def _release_guards(self, exchange: Exchange) -> None:
