@@ -168,6 +168,26 @@ def test_m1_a_call_that_gets_no_slot_of_the_account_it_may_be_of_is_refused_in_t
     assert provider.most == {"org-a": 1}
 
 
+def test_m1_the_default_account_is_guarded_also_where_it_is_one_of_a_set(
+    proxied: Callable[..., Proxied], provider: CountingProvider, tmp_path: Path
+) -> None:
+    login = tmp_path / ".claude" / ".credentials.json"
+    login.parent.mkdir()
+    login.write_text(json.dumps({"claudeAiOauth": {"accessToken": "sk-ant-oat01-first"}}))
+    more = '[accounts]\nanthropic = { use = ["default", "work"] }\n[providers."anthropic@work"]\nkey_env = "WORK_KEY"'
+    requests = "anthropic = { cap = 1, cooldown = 0 }"
+    gate = proxied(provider.url, requests=requests, fake='identity_path = ""', more=more, WORK_KEY="sk-ant-api03-work")
+    provider.owners = {"sk-ant-oat01-first": "org-a", "sk-ant-oat01-second": "org-a"}
+    assert account(gate, "sk-ant-oat01-first") == "anthropic"
+    login.unlink()
+    provider.takes_s = 0.5
+    with ThreadPoolExecutor(2) as threads:
+        tokens = ("sk-ant-oat01-first", "sk-ant-oat01-second")
+        answers = list(threads.map(lambda token: account(gate, token), tokens))
+    assert answers == ["anthropic", "anthropic"]
+    assert provider.most == {"org-a": 1}
+
+
 def test_m1_a_new_token_of_another_account_is_counted_and_reported_as_of_its_own(
     proxied: Callable[..., Proxied], provider: CountingProvider
 ) -> None:

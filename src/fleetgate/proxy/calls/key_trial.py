@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 
+from fleetgate.core.model_names import DEFAULT_ACCOUNT
 from fleetgate.gate.serving.model_calls import NotInTime
 from fleetgate.log.protocol import StoreError
 from fleetgate.proxy.calls.exchange import Exchange
@@ -56,6 +57,7 @@ async def _guard_logins(parts: CallParts, exchange: Exchange) -> None:
     calls wait for each other. An account that is held back for long admits no calls anyway. ProxyRefusal.
     """
     for account, model in parts.callers.possible_logins(exchange):
+        exchange.set_accounts = (account,) if account == DEFAULT_ACCOUNT else ()  # that one, and no other of a set
         try:
             pending = parts.slots.enqueue(exchange, models=(model,))
             lease = await parts.calls.enter(pending, left_s(exchange))
@@ -66,5 +68,5 @@ async def _guard_logins(parts: CallParts, exchange: Exchange) -> None:
         except StoreError:
             continue  # no call of that account gets a slot now
         finally:
-            exchange.pending = None
+            exchange.pending, exchange.set_accounts = None, ()
         exchange.guards[account] = lease.id
