@@ -55,7 +55,7 @@ class LoginIdentities:
         return provider in self._nameless and not self.accounts(provider)
 
     def note_nameless(self, provider: str) -> None:
-        """A provider has accepted a login, and named nobody."""
+        """A provider has accepted a login, without a name in its answer."""
         self._nameless.add(provider)
 
     def accounts(self, provider: str) -> set[str]:
