@@ -251,6 +251,11 @@ class Books:
                 self.backoffs[key] = ""
             case ev.BackoffEnded(key=key):
                 del self.backoffs[key]
+            case ev.Offered(id=ident):
+                assert ident in self.tickets
+            case ev.Preempted(id=ident, ticket=person):
+                assert ident in self.leases
+                assert person in self.tickets
             case ev.SelectorSeen() | ev.Bypassed() | ev.Chosen() | ev.HourClosed() | ev.BudgetReached():
                 pass
             case ev.RatesObserved():  # they only hold requests back
