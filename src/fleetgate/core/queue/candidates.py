@@ -31,7 +31,7 @@ class CandidateMaker:
             for each in accounts.members_of(model, spec.accounts):
                 if str(each) not in found:
                     candidate = found[str(each)] = self.make(spec, each, group)
-                    if rule is not None and each.account in (*rule.use, *rule.then):
+                    if rule is not None and (each.account in rule.use or each.account in rule.then):
                         candidate.member = self._member(rule, each, candidate)
         candidates = list(found.values())
         if spec.home:
