@@ -24,6 +24,9 @@ Selector = tuple[str, str]  # kind and text
 Pool = tuple[str, str]  # kind and name
 
 
+OF_SET = ("umans@work", "umans@spare")  # what requests for umans may use, too (tests/simulation/world.py)
+
+
 class Books:
     def __init__(self) -> None:
         self.tickets: dict[str, Ticket] = {}
@@ -100,7 +103,9 @@ class Books:
             self._is_new(event.id)
             ticket = event.ticket
         spec = ticket.spec
-        assert event.model in (spec.models or ("",)), f"{event.id} never asked for {event.model}"
+        account, _, name = event.model.partition("/")
+        plain = f"{account.partition('@')[0]}/{name}" if account in OF_SET else event.model
+        assert {event.model, plain} & {*(spec.models or ("",))}, f"{event.id} never asked for {event.model}"
         for kind, name, selector in self._pools(spec, event.model):
             limit = self._limit((kind, name), selector, spec)
             taken = self._taken((kind, name))

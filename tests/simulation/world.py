@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.engine import Engine
-from fleetgate.core.entities import BudgetRule, Rule, Spec
+from fleetgate.core.entities import AccountSet, BudgetRule, Rule, Spec
 from fleetgate.core.errors import InternalError
 from fleetgate.core.invariants import check_invariants
 from fleetgate.core.state.snapshot_format import Snapshot
@@ -306,7 +306,10 @@ class World:
             BudgetRule("umans", "calls", self.random.choice((20, 60)), "1m", 60_000),
             BudgetRule("key:ci", "calls", self.random.choice((20, 60)), "1m", 60_000),
         )
-        return cmd.LoadFile("/etc/fleetgate.toml", f"digest {self.files}", self.files, rules, budgets=budgets)
+        umans = AccountSet("umans", ("default", "work"), ("spare",), patience_ms=self.random.choice((0, 2_000)))
+        sets = (umans,) if self.random.random() < 0.7 else ()
+        name = f"digest {self.files}"
+        return cmd.LoadFile("/etc/fleetgate.toml", name, self.files, rules, budgets=budgets, account_sets=sets)
 
     def acquire(self, process: Process) -> cmd.Acquire:
         draw = self.random
@@ -340,6 +343,7 @@ class World:
             wake=process.replica.address,
             command=f"agent {ident}",
             key=draw.choice(("", "", "", "nightly")),
+            conversation=draw.choice(("", "one", "two", "three")),
             estimate=draw.choice((None, None, Usage(1, draw.randint(0, 300), source=ESTIMATE))),
             size=draw.choice((None, Size(draw.randint(0, 900), 40))),
         )

@@ -18,7 +18,7 @@ from fleetgate.core.plans.reading import HOUR_MS, PlanReading
 from fleetgate.core.state.snapshot_format import Snapshot
 from fleetgate.core.state.state import State
 from fleetgate.core.usage import Usage
-from fleetgate.core.views.pool_and_lease_views import ticket_view
+from fleetgate.core.views.pool_and_lease_views import capacity, ticket_view
 
 T0 = 1_800_000_000_000
 ME = "h1|b0|4026|100|5000"
@@ -837,3 +837,38 @@ def test_a_line_with_a_second_model_names_the_accounts_of_the_first() -> None:
     gate.ask("", SONNET, "openai/gpt-5")
     ident = gate.ask("", SONNET, "openai/gpt-5")
     assert gate.waiting(ident)[1] == "no account has room: work, spare and api are full"
+
+
+def test_capacity_is_that_of_all_accounts_that_have_room() -> None:
+    gate = Gate()
+    spec = Spec((SONNET,), "requests")
+    found = capacity(gate.state, spec, gate.now)
+    assert (found.level, found.free, found.model) == ("green", 8, "anthropic@work/claude-sonnet-4-6")
+    for _ in range(4):
+        gate.ask()
+    found = capacity(gate.state, spec, gate.now)
+    assert (found.level, found.free, found.model) == ("green", 4, "anthropic@api/claude-sonnet-4-6")
+    for _ in range(4):
+        gate.ask()
+    found = capacity(gate.state, spec, gate.now)
+    assert (found.level, found.free) == ("red", 0)
+    assert found.reason is not None
+    assert found.reason.text == "no account has room: work, spare and api are full"
+    gate.load(AccountSet("anthropic", ("work", "free")))
+    assert capacity(gate.state, spec, gate.now).free is None
+
+
+def test_an_estimate_is_between_all_accounts_together_and_one() -> None:
+    gate = Gate()
+    for _ in range(20):
+        held = [gate.ask() for _ in range(8)]
+        gate.pass_ms(8_000)
+        gate.end(*held)
+    for _ in range(8):
+        gate.ask()
+    view = ticket_view(gate.state, gate.ask(), gate.now)
+    assert view is not None
+    assert view.estimate_ms is not None
+    low_ms, high_ms = view.estimate_ms
+    assert 800 <= low_ms <= 1_000, "all accounts together: eight slots"
+    assert 4_000 <= high_ms <= 5_000, "one account: two slots"

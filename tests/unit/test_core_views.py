@@ -156,7 +156,7 @@ def test_a5_one_whose_models_are_all_backed_off_is_in_the_queue_too():
 
 def test_a11_green_is_two_or_more_free_and_no_line():
     bench = Bench(agents={"host": 3})
-    assert room(bench, SONNET) == Capacity("green", 3, 0, (0, 0), None)
+    assert room(bench, SONNET) == Capacity("green", 3, 0, (0, 0), None, SONNET)
     bench.agent("a", SONNET)
     assert (room(bench, SONNET).level, room(bench, SONNET).free) == ("green", 2)
 
@@ -199,8 +199,8 @@ def test_a11_an_unknown_wait_is_red():
 
 def test_a11_what_nothing_caps_is_green_without_a_number():
     bench = Bench()
-    assert room(bench, CODER, kind="requests") == Capacity("green", None, 0, (0, 0), None)
-    assert room(bench, CODER, kind="requests", host="") == Capacity("green", None, 0, (0, 0), None)
+    assert room(bench, CODER, kind="requests") == Capacity("green", None, 0, (0, 0), None, CODER)
+    assert room(bench, CODER, kind="requests", host="") == Capacity("green", None, 0, (0, 0), None, CODER)
 
 
 def test_a11_a_paused_pool_is_red():

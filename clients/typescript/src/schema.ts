@@ -947,6 +947,21 @@ export interface components {
             work_class: string | null;
         };
         /**
+         * AccountSetShape
+         * @description Accounts of a provider that requests without an account use as one (rule Z1).
+         */
+        AccountSetShape: {
+            choose: string;
+            conversations: {
+                [key: string]: number;
+            };
+            patience_s: number;
+            provider: string;
+            sticky: string;
+            then: string[];
+            use: string[];
+        };
+        /**
          * AccountShape
          * @description An account. `login` is found, missing, unreadable or unknown: whether its credential is where it should be.
          */
@@ -1181,6 +1196,8 @@ export interface components {
             free: number | null;
             kind: string;
             level: string;
+            /** @default null */
+            model?: string | null;
             models: string[];
             queued: number;
             reason: components["schemas"]["ReasonShape"] | null;
@@ -2146,6 +2163,8 @@ export interface components {
          * @description The answer of `fleetgate status --json` (rule O1).
          */
         StatusShape: {
+            /** @default [] */
+            account_sets?: components["schemas"]["AccountSetShape"][];
             at: string | null;
             backoffs: components["schemas"]["BackoffShape"][];
             draining: string[];
@@ -2227,6 +2246,8 @@ export interface components {
             expires_at: string | null;
             gone: boolean | null;
             holder: components["schemas"]["ProcessShape"] | null;
+            /** @default null */
+            home?: string | null;
             id: string;
             key: string | null;
             kind: string;

@@ -199,7 +199,12 @@ def _is_dated(name: str, text: str) -> bool:
 
 def account_of(model: Model) -> str:
     """`provider` for the default account, else `provider@account`."""
-    return model.provider if model.account == DEFAULT_ACCOUNT else f"{model.provider}@{model.account}"
+    return account_name(model.provider, model.account)
+
+
+def account_name(provider: str, account: str) -> str:
+    """The same, of names."""
+    return provider if account == DEFAULT_ACCOUNT else f"{provider}@{account}"
 
 
 def glob(pattern: str, text: str) -> bool:

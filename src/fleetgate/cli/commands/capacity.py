@@ -93,6 +93,8 @@ def _capacity(state: State, spec: Spec, now: int) -> Capacity:
 def _draw(found: Capacity, spec: Spec) -> None:
     screen = Screen()
     for_whom = " or ".join(spec.models) or "a request without a model"
+    if found.model and found.model not in spec.models:
+        for_whom += f" (with {found.model.partition('/')[0]})"
     screen.prose(
         f"{_room(found)} for {for_whom}, {_wait_text(found)}", "  ", [Cell(found.level, found.level), Cell(": ")]
     )

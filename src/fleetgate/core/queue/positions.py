@@ -192,6 +192,8 @@ class _QueueCopy:
         weight = state.rules.weights.get(queue.project, 1)
         self.hold_ms = state.expected_hold_ms(queue.spec) * queue.spec.slots // weight
         self.pace = None if self.reason.code == "usage_gate" else pace_of(at, now)  # the provider decides that
+        if self.pace is not None and queue.has_sets and not queue.spec.home:
+            self.pace = _shared_pace(self.pace, queue)
         if budget is not None:
             wait_ms, each_ms = budget.start_of(queue.first(), now)
             self.pace = Pace(max(wait_ms - each_ms, 0), each_ms, each_ms, 1)
@@ -352,6 +354,12 @@ def pace_of(pool: Resource | None, now: int) -> Pace | None:
     return Pace(
         paused_ms, low_ms, pool.hold_times.mean_ms + pool.hold_times.deviation_ms + pool.cooldown_ms, pool.limit
     )
+
+
+def _shared_pace(pace: Pace, queue: Queue) -> Pace:
+    """The pace of requests that may use several accounts: as quick as all of them together, or as slow as one."""
+    limits = [each.needs[0][0].limit for each in queue.usable if each.needs and each.needs[0][0].limit < UNLIMITED]
+    return pace._replace(low_ms=pace.low_ms * pace.limit // max(sum(limits), pace.limit))
 
 
 def estimate(pace: Pace | None, position: int) -> tuple[int, int] | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from fleetgate.core.accounts.choice import in_order
 from fleetgate.core.entities import INTERACTIVE, Lease, Reason, Spec
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.positions import QueueView, estimate, jobs_at, pace_of, tickets_waiting, waiting_at
 from fleetgate.core.queue.positions import TicketView as TicketView
-from fleetgate.core.queue.queue import Queue
+from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.state.state import State
 from fleetgate.core.views.plan_views import dry_window
 from fleetgate.core.views.wait_reasons import limit_of, reason_for
@@ -82,6 +83,7 @@ class Capacity(Struct):
     queued: int
     wait_ms: tuple[int, int] | None
     reason: Reason | None
+    model: str = ""  # the candidate that it would use
 
 
 def pool_views(state: State, now: int, host: str = "") -> list[PoolView]:
@@ -179,19 +181,17 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
     tried = state.candidates_to_try(queue, now)
     if not tried:  # every candidate is backed off, or the host is drained
         return _closed(state, queue, now)
+    if queue.has_sets:
+        tried = tuple(sorted(in_order(tried, now), key=lambda each: _is_shut(each, queue, now)))
     candidate = next((each for each in tried if not each.is_paused(now)), tried[0])
     needs = candidate.needs
     if candidate.closed_plan(spec.work_class, now) is not None:
         return _closed(state, queue, now)
-    free: int | None = None
-    ample = True  # two or more free everywhere, or an idle cap of one
-    for pool, own in needs:
-        limit = limit_of(pool, own)
-        if limit is None:
-            continue
-        room = 0 if now < pool.paused_until else max(limit - pool.occupied(now), 0)
-        free = room if free is None else min(free, room)
-        ample = ample and (room >= 2 or (room == 1 and limit == 1))
+    free, ample = _free(candidate, now)
+    if queue.has_sets:  # what is free in all accounts that have room
+        rooms = [_free(each, now)[0] for each in tried if each.group == candidate.group]
+        free = None if None in rooms else sum(room for room in rooms if room is not None)
+        ample = ample or (free is not None and free >= 2)
     held_by = [pool for pool, own in needs if pool.blocks(spec.slots, own, queue, now)]
     # Only tickets count that would enter first, not those that something else holds back (rule A3).
     blocks = frozenset(pool.key for pool in held_by)
@@ -211,14 +211,34 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
         )
     dry = None if spec.work_class == INTERACTIVE else dry_window(state, candidate.name, now)
     if dry is not None:
-        return Capacity("red", free, queued + jobs, wait, dry)
+        return Capacity("red", free, queued + jobs, wait, dry, candidate.model)
     if not queued and not jobs and ample:
         level = "green"
     elif free == 1 or (wait is not None and wait[1] <= YELLOW_WAIT_MS):
         level = "yellow"
     else:
         level = "red"
-    return Capacity(level, free, queued + jobs, wait, reason)
+    return Capacity(level, free, queued + jobs, wait, reason, candidate.model)
+
+
+def _free(candidate: Candidate, now: int) -> tuple[int | None, bool]:
+    """How many slots are free, None without a cap; and whether that is ample: two or more, or an idle cap of one."""
+    free: int | None = None
+    ample = True
+    for pool, own in candidate.needs:
+        limit = limit_of(pool, own)
+        if limit is None:
+            continue
+        room = 0 if now < pool.paused_until else max(limit - pool.occupied(now), 0)
+        free = room if free is None else min(free, room)
+        ample = ample and (room >= 2 or (room == 1 and limit == 1))
+    return free, ample
+
+
+def _is_shut(candidate: Candidate, queue: Queue, now: int) -> bool:
+    """Whether an account of a set has no room, or is held back by a plan window."""
+    shut = candidate.closed_plan(queue.spec.work_class, now) is not None
+    return shut or any(pool.blocks(queue.slots, own, queue, now) for pool, own in candidate.needs)
 
 
 def _closed(state: State, queue: Queue, now: int) -> Capacity:

@@ -10,6 +10,7 @@ from fleetgate.present.json.state import (
     LeaseShape,
     StatusShape,
     TicketShape,
+    account_set_json,
     backoff_json,
     lease_json,
     pool_json,
@@ -29,6 +30,7 @@ def status(state: State, moments: LogTimes, host: str) -> StatusShape:
         at=moments.utc(moments.now),
         seq=state.seq,
         plans=plans_json(state, moments),
+        account_sets=[account_set_json(state, rule) for _, rule in sorted(state.accounts.rules.items())],
     )
 
 

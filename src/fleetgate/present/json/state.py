@@ -8,7 +8,9 @@ from msgspec import Meta, Struct, field
 
 from fleetgate.core import entities
 from fleetgate.core.entities import NORMAL
+from fleetgate.core.model_names import account_name
 from fleetgate.core.pools.backoff import Backoff
+from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import Capacity, LeaseView, PoolView, TicketView, UpstreamView
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.budgets.plan_windows import PlanShape
@@ -102,6 +104,18 @@ class BackoffShape(Struct):
     ends_with_credential: bool
 
 
+class AccountSetShape(Struct):
+    """Accounts of a provider that requests without an account use as one (rule Z1)."""
+
+    provider: str
+    use: list[str]
+    then: list[str]
+    choose: str
+    sticky: str
+    patience_s: float
+    conversations: dict[str, int]  # by account: how many it is the home of
+
+
 class StatusShape(Struct):
     """The answer of `fleetgate status --json` (rule O1)."""
 
@@ -113,6 +127,7 @@ class StatusShape(Struct):
     seq: int
     draining: list[str]  # hosts on which no new agents start
     plans: list[PlanShape] = []  # the windows of subscriptions that were seen
+    account_sets: list[AccountSetShape] = []  # accounts that requests use as one
 
 
 class TicketShape(Struct):
@@ -143,6 +158,7 @@ class TicketShape(Struct):
     name: str | None = None
     session: str | None = None  # of a call through the proxy: the session of the agent that makes it
     access_key: str | None = None  # the name of the access key that it was requested with
+    home: str | None = None  # the account of a set that its conversation uses
 
 
 class LeaseShape(Struct):
@@ -190,6 +206,7 @@ class CapacityShape(Struct):
     reason: ReasonShape | None
     models: list[str]
     kind: str
+    model: str | None = None  # the candidate that it would use
 
 
 def pool_json(view: PoolView, moments: LogTimes) -> PoolShape:
@@ -276,6 +293,16 @@ def ticket_json(view: TicketView, moments: LogTimes) -> TicketShape:
         name=ticket.name or None,
         session=ticket.spec.agent_session or None,
         access_key=ticket.spec.access_key or None,
+        home=ticket.spec.home or None,
+    )
+
+
+def account_set_json(state: State, rule: entities.AccountSet) -> AccountSetShape:
+    names = [*rule.use, *rule.then]
+    numbers = state.accounts.homes.numbers
+    homes = {name: numbers.get(account_name(rule.provider, name), 0) for name in names}
+    return AccountSetShape(
+        *(rule.provider, list(rule.use), list(rule.then), rule.choose, rule.sticky, rule.patience_ms / 1000, homes)
     )
 
 
@@ -325,6 +352,7 @@ def capacity_json(found: Capacity, spec: entities.Spec, moments: LogTimes) -> Ca
         reason=None if found.reason is None else reason_json(found.reason, moments),
         models=list(spec.models),
         kind=spec.kind,
+        model=found.model or None,
     )
 
 
