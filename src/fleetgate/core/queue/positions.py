@@ -359,7 +359,8 @@ def pace_of(pool: Resource | None, now: int) -> Pace | None:
 def _shared_pace(pace: Pace, queue: Queue) -> Pace:
     """The pace of requests that may use several accounts: as quick as all of them together, or as slow as one."""
     limits = [each.needs[0][0].limit for each in queue.usable if each.needs and each.needs[0][0].limit < UNLIMITED]
-    return pace._replace(low_ms=pace.low_ms * pace.limit // max(sum(limits), pace.limit))
+    low_ms = pace.low_ms * pace.limit // max(sum(limits), pace.limit)
+    return Pace(pace.paused_ms, low_ms, pace.high_ms, pace.limit)
 
 
 def estimate(pace: Pace | None, position: int) -> tuple[int, int] | None:
