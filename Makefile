@@ -67,9 +67,9 @@ newcomer: ## The first minutes of a new user: clone, install, init, three agents
 	@sh tools/browser & sh tools/bootstrap dev; code=$$?; wait; exit $$code
 	FLEETGATE_NEWCOMER=1 $(BIN)/python -m pytest -s tests/newcomer $(ARGS)
 
-compiled: ## Install into build/compiled as `pip install .` does, and test the core there
+compiled: ## Install into build/compiled as `pip install .` does, and test what is compiled there
 	@sh tools/compiled
-	$(COMPILED) $(BIN)/python -m pytest tests/golden tests/unit/test_core_*.py tests/property/test_core_*.py tests/simulation $(ARGS)
+	$(COMPILED) $(BIN)/python -m pytest tests/golden tests/unit/test_core_*.py tests/property/test_core_*.py tests/simulation tests/front tests/proxy $(ARGS)
 
 docs: ## Build the site of the documentation into build/site
 	@sh tools/bootstrap dev

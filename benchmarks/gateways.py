@@ -154,23 +154,23 @@ def _fleetgate(upstream: int, more: dict[str, str]) -> Iterator[Target]:
 
 
 def _install_previous() -> str:
-    """Install it with what it needs beyond this version, its core compiled; the folder. Done once."""
-    folder = os.path.abspath(f".cache/fleetgate-{PREVIOUS}")
+    """Install it with all that it needs, its core compiled; the folder. Done once."""
+    folder = os.path.abspath(f".cache/previous-{PREVIOUS}")
     done = f"{folder}/.done"
     if os.path.exists(done):
         return folder
     print(f"installing the previous version ({PREVIOUS}) into {folder}", file=sys.stderr)
-    names = ["src/fleetgate", "setup.py", "pyproject.toml", "README.md", "LICENSE"]
+    names = ["src/fleetgate", "setup.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"]
     archive = subprocess.run(["git", "archive", PREVIOUS, *names], capture_output=True, check=False)
     if archive.returncode:
         raise NotHere(f"the previous version: its commit {PREVIOUS} is not in this repository's history")
     shutil.rmtree(folder, ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder]
     with tempfile.TemporaryDirectory() as sources:
         subprocess.run(["tar", "-x", "-C", sources], input=archive.stdout, check=True)
-        for command in ([*pip, "uvicorn==0.54.0"], [*pip, "--no-deps", "--no-build-isolation", sources]):
-            if subprocess.run(command, check=False).returncode:
-                raise NotHere("the previous version cannot be installed")
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--target", folder]
+        command = [*pip, "--constraint", f"{sources}/constraints.txt", f"{sources}[serve]"]
+        if subprocess.run(command, check=False).returncode:
+            raise NotHere("the previous version cannot be installed")
     with open(done, "w", encoding="utf-8"):
         return folder
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import uvloop
 
 from benchmarks.gateways import NotHere, Target, litellm, nginx, ours, pin, previous
+from benchmarks.paced_streams import PER_S, PacedStreams
 from benchmarks.report import Row, percentile
 from benchmarks.traffic import Client, Provider, load
 
@@ -28,11 +29,11 @@ ROUNDS = 1 if SMALL else 3
 STREAMS = 8 if SMALL else 128
 MEMORY_STREAMS = 16 if SMALL else 256
 IDLE_CONNECTIONS = 16 if SMALL else 2_000
-MOST_STREAMS = 32 if SMALL else 2_048
+FIRST_STREAMS, MOST_STREAMS = (16, 32) if SMALL else (512, 3_500)  # that are tried; there may be 4,000 connections
+STREAMS_S = 1.0 if SMALL else 4.0
 SHORT, SHORT_S = "stream/20/20", 0.4  # a stream for the time to first byte: 20 events, and how long it takes
 EVENTS = 50 if SMALL else 500  # of a paced stream, 100 a second
 SLOW = 20  # a slow one is asked for so many times less
-GROWS_S = 0.1  # a stream whose last tenth of events is later than its first by so much cannot keep up
 
 
 class Measured:
@@ -102,15 +103,40 @@ def _behind(lags: list[tuple[float, int]]) -> list[float]:
     return [at - EVENTS / 100 * size / total for at, size in lags] or [0.0]
 
 
-async def _how_many(target: Target) -> tuple[int, int]:
+class MostStreams(NamedTuple):
     """The most streams at once whose lag does not grow, and the first number that was too many (0: none was)."""
-    good, number = 0, STREAMS
+
+    good: int
+    too_many: int
+    event_us: float  # CPU for one event, with the first number of streams
+
+
+def _how_many(load: PacedStreams, target: Target) -> MostStreams:
+    good, number, event_us = 0, FIRST_STREAMS, 0.0
     while number <= MOST_STREAMS:
-        paced = await _paced(target, number)
-        if paced.grown_s > GROWS_S or paced.failed:
-            return good, number
+        path = f"{target.base}/chat/completions"
+        found = load.run(target.port, path, number, STREAMS_S, lambda: _cpu_s(target.pid))
+        event_us = event_us or found.cpu / number / PER_S * 1e6
+        if not found.kept_up:
+            return MostStreams(good, number, event_us)
         good, number = number, number * 5 // 4
-    return good, 0
+    return MostStreams(good, 0, event_us)
+
+
+def _most_streams() -> dict[str, MostStreams]:
+    """Of each that is installed here, and of the load itself."""
+    load = PacedStreams()
+    found = {"direct": _how_many(load, Target(load.port, "/v1", 0))}
+    for each in (nginx, previous, ours):
+        with contextlib.ExitStack() as stack:
+            try:
+                with load.answering():
+                    target = stack.enter_context(each(load.port))
+            except NotHere:
+                continue
+            found[each.__name__] = _how_many(load, target)
+    load.close()
+    return found
 
 
 def _cpu_s(pid: int) -> float:
@@ -160,7 +186,7 @@ class Run:
         self.found: dict[str, Measured] = {}
         self.skipped: list[str] = []
         self.paced: dict[str, Paced] = {}
-        self.most: dict[str, tuple[int, int]] = {}
+        self.most: dict[str, MostStreams] = {}
         self.memory_mb: dict[str, float] = {}
         self.idle_mb: dict[str, float] = {}
 
@@ -184,9 +210,6 @@ class Run:
                 if name in targets:
                     self.memory_mb[name] = await _memory_with_streams(targets[name])
                     self.idle_mb[name] = await _memory_with_idle_connections(targets[name])
-            for name in ("direct", "previous", "ours"):
-                if name in targets:
-                    self.most[name] = await _how_many(targets[name])
         server.close()
 
 
@@ -197,6 +220,7 @@ def measure() -> list[Row]:
     run = Run()
     try:
         uvloop.run(run.measure())
+        run.most = _most_streams()
     finally:
         if cores:
             os.sched_setaffinity(0, cores)
@@ -231,8 +255,11 @@ def _rows(run: Run) -> list[Row]:
         return f"{one.late_s * 1000:.0f} / {one.grown_s * 1000:.0f}, {one.cpu:.0%} of a core"
 
     def most(name: str) -> str:
-        good, too_many = run.most[name]
+        good, too_many, _ = run.most[name]
         return f"{good:,}" + (f" (not {too_many:,})" if too_many else " (no end found)")
+
+    def event(name: str) -> str:
+        return f"{run.most[name].event_us:.1f}"
 
     def memory(name: str) -> str:
         return f"{found[name].memory[0]:.0f} / {run.memory_mb[name]:.0f} / {run.idle_mb[name]:.0f}"
@@ -274,6 +301,12 @@ def _rows(run: Run) -> list[Row]:
             most("ours"),
             "2 × previous",
             beside(most, [name for name in run.most if name != "ours"]),
+        ),
+        Row(
+            f"CPU for one event of {FIRST_STREAMS} streams, µs",
+            event("ours"),
+            "–",
+            beside(event, [name for name in run.most if name not in ("ours", "direct")]),
         ),
         Row(
             f"memory of the service, idle / with {MEMORY_STREAMS} streams / with {IDLE_CONNECTIONS:,} idle "

@@ -40,6 +40,17 @@ LANES = {
 AFTER_CORE = ("processes/test_[a-i]*.py",)
 # These run on the core as it is installed, compiled where there is a C compiler; all other tests run the sources.
 ON_COMPILED = ("golden", "property/test_core_*.py", "simulation")
+# These run on both: types that do not matter to the sources matter to compiled code.
+ALSO_ON_COMPILED = (
+    "front/test_co*.py",
+    "proxy/test_attempts.py",
+    "proxy/test_faults.py",
+    "proxy/test_http_client_connection.py",
+    "proxy/test_out*.py",
+    "proxy/test_pass_through.py",
+    "proxy/test_store_trouble.py",
+    "proxy/test_unusual_requests.py",
+)
 PROGRESS_S = 15.0
 MOST_RETRIED = 3
 PYTEST = (sys.executable, "-m", "pytest", "--durations=12")
@@ -66,6 +77,7 @@ def _lanes() -> dict[str, list[Command]]:
     taken = {*core, *map(str, Path("tests/agents").glob("test_*.py"))}  # tests/agents: `make agents`
     compiled = _find(_below_tests(ON_COMPILED), set())
     taken.update(compiled)
+    compiled += _find(_below_tests(ALSO_ON_COMPILED), set())
     on_compiled = ("env", f"PYTHONPATH={Path('build/compiled').absolute()}", *PYTEST)
     lanes = {
         "check and core": [

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fleetgate.proxy.http_client.connection import Disconnected, NotHttp, UpstreamRequest
+from fleetgate.proxy.http_client.connection import UpstreamRequest
+from fleetgate.proxy.http_client.failures import Disconnected, NotHttp
 from fleetgate.proxy.http_client.pool import UpstreamConnections
 from tests.proxy.origin import CHUNKED, OK, WHOLE, Reply, Wire, answering, ask, ask_in_pieces, asking, head, read
 

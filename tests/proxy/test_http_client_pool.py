@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from fleetgate.proxy.http_client import pool as http_client_pool
-from fleetgate.proxy.http_client.connection import CannotConnect
+from fleetgate.proxy.http_client.failures import CannotConnect
 from fleetgate.proxy.http_client.pool import UpstreamConnections
 from tests.proxy.origin import WHOLE, Wire, answering, ask, asking, read
 

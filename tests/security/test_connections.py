@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
+from typing import cast
 
 import pytest
 
 from fleetgate.front import limits
-from fleetgate.proxy.http_client.connection import Connection, NotHttp, UpstreamRequest
+from fleetgate.proxy.http_client.connection import Connection, UpstreamRequest
+from fleetgate.proxy.http_client.failures import NotHttp
 from tests.api.served import PATIENCE_S, Served
 from tests.proxy.origin import Reply, read
 
@@ -235,7 +237,8 @@ async def ask_provider(endless: bytes) -> None:
     server = await asyncio.start_server(say_much, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(lambda: Connection(loop, lambda _: None, lambda _: None), host, port)
+    connection = Connection(loop, lambda _: None, lambda _: None)
+    await loop.create_connection(lambda: cast(asyncio.Protocol, connection), host, port)
     try:
         reply = Reply(connection, UpstreamRequest(b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
         await read(await reply.head())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -45,3 +47,13 @@ def test_an_installation_with_a_compiled_core_is_small_and_has_no_source_of_what
     ours = sum(path.stat().st_size for path in folder.parent.rglob("*") if path.is_file())
     assert len(list(folder.rglob("*.pyc"))) > 100, "pip compiles what it installs"
     assert ours + _size("click") + _size("msgspec") < MOST_BYTES
+
+
+def test_a_name_stands_for_one_kind_of_error_in_a_function():
+    """In compiled code, a second `except … as error` of another kind would raise a TypeError."""
+    for path in PATHS:
+        for each in ast.walk(ast.parse((SOURCES / path).read_text())):
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                handlers = [inner for inner in ast.walk(each) if isinstance(inner, ast.ExceptHandler)]
+                names = Counter(handler.name for handler in handlers if handler.name)
+                assert not [name for name, times in names.items() if times > 1], f"{path}: {each.name}"

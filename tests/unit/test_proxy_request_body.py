@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from fleetgate.proxy.body_pieces import body_pieces
 from fleetgate.proxy.request_body import (
     ATTACHMENT_BYTES,
     MOST_OUTPUT,
@@ -122,7 +123,7 @@ def test_of_a_large_body_the_beginning_tells_the_model() -> None:
         await _read(body)
         assert (body.whole, body.kept) == (False, False)
         found = read_call(body, JSON).model
-        rest = b"".join([piece async for piece in body.pieces(body.data)])
+        rest = b"".join([piece async for piece in body_pieces(body, body.data)])
         assert rest == start + b"x" * 100 + b"}"
         assert body.whole
         return found

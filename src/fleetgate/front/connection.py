@@ -34,8 +34,10 @@ class ServerSide(Protocol):
     def remove(self, link: ClientLink) -> None: ...
 
 
-class ClientLink(asyncio.Protocol):
-    """A connection. Its methods below "For the request" are called by the request that it carries."""
+class ClientLink:
+    """A connection: what asyncio calls a protocol. Methods below "For the request" are called by the request that it
+    carries.
+    """
 
     __slots__ = (
         "_at",

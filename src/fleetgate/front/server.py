@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from heapq import nsmallest
 from time import gmtime, struct_time
+from typing import Any
 
 from fleetgate.front import limits
 from fleetgate.front.connection import ClientLink
@@ -63,9 +64,11 @@ class FrontServer:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._check()
-        self._server = await loop.create_server(
-            lambda: ClientLink(self, loop), sock=sock, backlog=backlog, ssl=self._tls
-        )
+
+        def make() -> Any:  # a protocol of asyncio in all but its base class, which could not be compiled
+            return ClientLink(self, loop)
+
+        self._server = await loop.create_server(make, sock=sock, backlog=backlog, ssl=self._tls)
 
     async def stop(self, grace_s: float) -> None:
         """Accept nothing more, give requests this long to end, then cut the rest."""

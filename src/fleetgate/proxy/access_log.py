@@ -12,37 +12,16 @@ import os
 from time import time
 
 import msgspec
-from msgspec import Struct
 
 from fleetgate.log.store_files import make_file
 from fleetgate.present.wall_time import utc
+from fleetgate.proxy.access_record import AccessRecord
 from fleetgate.proxy.calls.exchange import Exchange
 
 _EVERY_S = 0.25
 _AT_ONCE = 50  # lines
 _MOST_BYTES = 32 << 20
 _encode = msgspec.json.Encoder().encode
-
-
-class AccessRecord(Struct, omit_defaults=True):
-    """What became of a request."""
-
-    at: float | str
-    method: str
-    provider: str
-    path: str
-    status: int | None
-    model: str | None
-    attempts: int
-    waited_ms: int
-    upstream_ms: int
-    ms: int
-    bytes: int
-    project: str
-    outcome: str
-    client_left: bool = False
-    error: str = ""
-    run: str = ""
 
 
 class AccessLog:
@@ -58,7 +37,6 @@ class AccessLog:
         """What became of a request."""
         if not self._path:
             return
-        exchange = exchange
         said = exchange.outcome
         self._lines.append(
             AccessRecord(

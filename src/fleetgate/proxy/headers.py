@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
-from msgspec import Struct
-
 from fleetgate.proxy.sessions import SESSION_HEADERS
 from fleetgate.signals.content_encoding import narrowed
 
@@ -95,22 +93,25 @@ _SESSION_HEADERS = frozenset(SESSION_HEADERS)
 KEYS = (b"x-api-key", b"x-goog-api-key", b"api-key", b"authorization")  # the first that is there counts
 
 
-class CallHeaders(Struct):
+class CallHeaders:
     """A request's headers, sorted."""
 
-    sent: Pairs  # to be passed on, without keys
-    keys: dict[bytes, bytes]
-    ours: dict[bytes, bytes]  # by the rest of their names
-    length: bytes | None = None
-    content_type: bytes = b""
-    upgrade: bytes = b""  # the protocol that it asks for instead of HTTP
-    encoding: bytes = b""  # of its body
-    sessions: dict[bytes, bytes] = {}  # ids of the session that it belongs to, by header
+    __slots__ = ("content_type", "encoding", "keys", "length", "ours", "sent", "sessions", "upgrade")
+
+    def __init__(self) -> None:
+        self.sent: Pairs = []  # to be passed on, without keys
+        self.keys: dict[bytes, bytes] = {}
+        self.ours: dict[bytes, bytes] = {}  # by the rest of their names
+        self.length: bytes | None = None
+        self.content_type = b""
+        self.upgrade = b""  # the protocol that it asks for instead of HTTP
+        self.encoding = b""  # of its body
+        self.sessions: dict[bytes, bytes] = {}  # ids of the session that it belongs to, by header
 
 
 def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> CallHeaders:
     """What a request brings along."""
-    asked = CallHeaders([], {}, {})
+    asked = CallHeaders()
     dropped: frozenset[bytes] | set[bytes] = _NOT_SENT
     headers = list(headers)
     for name, value in headers:

@@ -8,22 +8,20 @@ no slot meanwhile: a body that is kept is complete before the request gets into 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 import msgspec
-from msgspec import Struct
 
 from fleetgate.core.prices import Price
 from fleetgate.core.usage import Size
+from fleetgate.proxy.body_fields import Fields, read_body_fields, read_gemini_limits, read_members
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.signals.content_encoding import Undecodable, decoded
 
 HELD_BYTES = 24 << 20
 ALL_BYTES = 256 << 20
 _START_BYTES = 1 << 20  # kept of a body for which there is no more room
-_PIECE_BYTES = 1 << 18  # of a large body, written at once
 _AT_ONCE_BYTES = 1 << 20  # a body up to this is handed over whole
 
 # Quotes inside a prompt are escaped, so this finds a key of the request, if not always the outermost.
@@ -65,32 +63,6 @@ class CallFields(NamedTuple):
     body_bytes: int = 0
     max_tokens: int = 0  # 0: it does not say
     messages: msgspec.Raw = msgspec.Raw()  # as they are written
-
-
-class Fields(Struct):
-    """All that is read of a body. What may be anything is left as it is."""
-
-    model: str = ""
-    max_tokens: msgspec.Raw = msgspec.Raw()
-    max_completion_tokens: msgspec.Raw = msgspec.Raw()
-    max_output_tokens: msgspec.Raw = msgspec.Raw()
-    n: msgspec.Raw = msgspec.Raw()
-    messages: msgspec.Raw = msgspec.Raw()
-    input: msgspec.Raw = msgspec.Raw()
-    contents: msgspec.Raw = msgspec.Raw()
-    generation_config: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="generationConfig")
-
-
-class GeminiLimits(Struct):
-    """What is read of Gemini's `generationConfig`."""
-
-    max_tokens: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="maxOutputTokens")
-    n: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="candidateCount")
-
-
-_fields = msgspec.json.Decoder(Fields)
-_gemini_limits = msgspec.json.Decoder(GeminiLimits)
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class BodyMemory:
@@ -136,15 +108,11 @@ class RequestBody:
         self._size, self.data = 0, b""
         self._parts.clear()
 
-    async def pieces(self, data: bytes) -> AsyncIterator[bytes]:
-        """A large body, or one whose end is still to come, in pieces."""
-        for start in range(0, len(data), _PIECE_BYTES):
-            yield data[start : start + _PIECE_BYTES]
-        while not self.whole:
-            piece, more = await self._source.read_body()
-            self.whole = not more
-            if piece:
-                yield piece
+    async def read_more(self) -> bytes:
+        """Wait for the next piece of a body whose end is still to come."""
+        piece, more = await self._source.read_body()
+        self.whole = not more
+        return piece
 
     def is_small(self, data: bytes) -> bool:
         return self.kept and len(data) <= _AT_ONCE_BYTES
@@ -172,7 +140,7 @@ def read_fields(data: bytes, content_type: bytes, encoding: bytes = b"", *, whol
         found = _MODEL.search(data)
         return CallFields(_text(found) or "unknown", _text_bytes(data), _limit_in(data))
     try:
-        fields = _fields.decode(data)
+        fields = read_body_fields(data)
     except RecursionError:
         raise ProxyRefusal(400, "bad_json", "the body is nested too deeply: its model cannot be read") from None
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -200,7 +168,7 @@ def _most_output(fields: Fields) -> int:
     answers, limits = fields.n, [fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens]
     if fields.generation_config:
         try:
-            gemini = _gemini_limits.decode(fields.generation_config)
+            gemini = read_gemini_limits(fields.generation_config)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             pass
         else:
@@ -246,16 +214,16 @@ def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
         return data if found is None else _replaced(data, found, model.encode())
     said = msgspec.json.encode(model)
     try:
-        if _fields.decode(data).model == model:
+        if read_body_fields(data).model == model:
             return data
     except (msgspec.MsgspecError, UnicodeDecodeError):  # as `read_call` has read it
         found = _MODEL.search(data)
         return data if found is None else _replaced(data, found, said[1:-1])
     for found in _MODEL_SAID.finditer(data):
         changed = _replaced(data, found, said)
-        if _fields.decode(changed).model == model:  # the outermost, and if it is said twice, the one that counts
+        if read_body_fields(changed).model == model:  # the outermost, and if it is said twice, the one that counts
             return changed
-    members = _members.decode(data)  # its name is written with escapes
+    members = read_members(data)  # its name is written with escapes
     members["model"] = msgspec.Raw(said)
     return msgspec.json.encode(members)
 

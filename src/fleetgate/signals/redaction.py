@@ -48,6 +48,8 @@ def redact_text(text: str) -> str:
 
 def shown_text(text: str, most: int = SHOWN_CHARS) -> str:
     """The start of a text for people: readable and without secrets."""
+    if not text:
+        return ""
     return readable(redact_text(_start_of_word(text)))[:most]
 
 

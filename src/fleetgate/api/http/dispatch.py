@@ -18,6 +18,8 @@ from fleetgate.front.asgi import AsgiHandler
 from fleetgate.front.request import ClientRequest
 from fleetgate.gate.serving.access_keys import KeyNotKnownYet
 
+_LEASES = b"/v1/leases"  # which is no path of a provider: there is nothing to look up
+
 
 class ProxyHandler(Protocol):
     """The proxy, which belongs to another layer."""
@@ -40,10 +42,10 @@ class Dispatch:
     def __call__(self, request: ClientRequest) -> None:
         try:
             self._pass_on(request)
-        except RequestRefused as error:
-            refuse(request, error)
-        except KeyNotKnownYet as error:
-            error.looked.add_done_callback(lambda _: None if request.gone else self(request))
+        except RequestRefused as refused:
+            refuse(request, refused)
+        except KeyNotKnownYet as later:
+            later.looked.add_done_callback(lambda _: None if request.gone else self(request))
         except Exception as error:
             complain(f"{request.method} {request.path.decode('latin-1')}", error)
             if request.response_begun:
@@ -52,7 +54,7 @@ class Dispatch:
                 refuse(request, error)
 
     def _pass_on(self, request: ClientRequest) -> None:
-        if self._proxy.wants(request):
+        if not request.path.startswith(_LEASES) and self._proxy.wants(request):
             self._guard.check_proxied(request)
             self._proxy(request)
             return

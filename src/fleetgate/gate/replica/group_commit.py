@@ -1,9 +1,10 @@
 """Group commit: the commands of one process share its transactions.
 
 Commands that come while a transaction is under way go into the next one together; a single one is committed at once.
-The transaction runs inline when the lock is free, since a hop to a thread costs more than it does, and in a thread
-when another process has the lock, so that the loop never waits. While a thread is at work (`busy`), nothing else in
-this process touches the log or the state. On a shared log, every transaction runs in a thread.
+The transaction runs inline when the lock is free, since a hop to a thread costs more than it does. When another process
+has the lock, the transaction is tried again in a moment, with what has come meanwhile; after a few times a thread waits
+for the lock, so that the loop never does. While a thread is at work (`busy`), nothing else in this process touches the
+log or the state. On a shared log, every transaction runs in a thread.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Protocol
 from fleetgate.core import commands as cmd
 from fleetgate.gate.change_author import sign
 from fleetgate.gate.replica.replica import Decided, Replica
+
+RETRY_S = 0.001  # another process has the lock for less than this, usually
+RETRIES = 3
 
 Batch = list[tuple[cmd.Command, "asyncio.Future[Decided] | None"]]
 
@@ -49,6 +53,7 @@ class GroupCommit:
         self._durable = False
         self._readers: list[asyncio.Future[None]] = []  # done when what others committed was read
         self._ending = self._ended = False
+        self._retries = 0  # in a row
         self.loop: asyncio.AbstractEventLoop
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,19 +99,22 @@ class GroupCommit:
         self.scheduled = False
         if self.busy or self._ended:
             return
-        batch, self.batch = self.batch, []
-        readers, self._readers = self._readers, []
+        batch, readers = self.batch, self._readers
         if readers and not batch:
+            self._readers = []
             self.run_in_thread(self._replica.catch_up, lambda done: self._caught_up(readers, done))
             return
-        durable, self._durable = self._durable, False
-        self.must_catch_up = False
+        durable = self._durable
         commands = [command for command, _ in batch]
-        if commands:
-            self.on_batch(len(commands))
+        self.batch, self._readers, self._durable, self.must_catch_up = [], [], False, False
         try:
             decided = self._replica.try_decide(commands, durable=durable)
             if decided is None:
+                if self._retries < RETRIES and not self._replica.decides_in_thread and not self._ending:
+                    self.batch, self._readers, self._durable = batch, readers, durable
+                    self._retry()
+                    return
+                self._count(commands)
                 self.run_in_thread(
                     lambda: self._replica.decide(commands, durable=durable),
                     lambda done: self._decided(batch, done, readers),
@@ -116,10 +124,22 @@ class GroupCommit:
             self._listener.commands_failed(batch, error)
             _answer(readers, error)
         else:
+            self._count(commands)
             self._listener.commands_decided(batch, decided)
             _answer(readers, None)
         finally:
             self._schedule_next()
+
+    def _retry(self) -> None:
+        """Another process has the lock: try again in a moment."""
+        self._retries += 1
+        self.scheduled = True
+        self.loop.call_later(RETRY_S, self.flush)
+
+    def _count(self, commands: list[cmd.Command]) -> None:
+        self._retries = 0
+        if commands:
+            self.on_batch(len(commands))
 
     def run_in_thread(self, work: Callable[[], object], done: Callable[[asyncio.Future[object]], None]) -> None:
         """Do something with the log that may have to wait for its lock."""

@@ -47,7 +47,8 @@ from fleetgate.proxy.calls.slots import chosen_candidate, left_s
 from fleetgate.proxy.calls.upstream_request import may_arrive_twice, upstream_request
 from fleetgate.proxy.errors import ProxyRefusal, no_slot
 from fleetgate.proxy.headers import ISOLATED
-from fleetgate.proxy.http_client import connection as http
+from fleetgate.proxy.http_client.connection import Connection, UpstreamRequest, UpstreamResponse
+from fleetgate.proxy.http_client.failures import CannotConnect, ClosedWithoutAnswer
 from fleetgate.signals.outcome import outcome
 
 logger = logging.getLogger("fleetgate")
@@ -81,8 +82,8 @@ class UpstreamCall:
         self.exchange = exchange
         self.request = request
         self._ended = False
-        self._out: http.UpstreamRequest
-        self._response: http.UpstreamResponse | None = None
+        self._out: UpstreamRequest
+        self._response: UpstreamResponse | None = None
         self._relay: ResponseRelay | None = None
         self._reused = False  # the connection was idle before
         self._sent_at = 0.0
@@ -161,8 +162,8 @@ class UpstreamCall:
         except NotInTime as error:
             self._count_time_in_queue()
             raise no_slot(error) from None
-        except StoreError as error:
-            self._wait_for_store(error)
+        except StoreError as outage:
+            self._wait_for_store(outage)
             return
         if pending.future.done():
             self._take_slot()
@@ -182,8 +183,8 @@ class UpstreamCall:
             self._parts.slots.take_slot(exchange)
         except NotInTime as error:
             raise no_slot(error) from None
-        except StoreError as error:
-            self._wait_for_store(error)
+        except StoreError as outage:
+            self._wait_for_store(outage)
             return
         candidate = chosen_candidate(exchange)
         exchange.outcome = None
@@ -244,7 +245,7 @@ class UpstreamCall:
             self._reused = True
             self._write(connection)
 
-    def _on_connection(self, task: asyncio.Task[http.Connection]) -> None:
+    def _on_connection(self, task: asyncio.Task[Connection]) -> None:
         if self._ended:
             if not task.cancelled() and task.exception() is None:
                 self.exchange.upstream.connections.free(task.result())
@@ -255,12 +256,12 @@ class UpstreamCall:
         except (OSError, ValueError) as error:
             raise retries.report_failure(self.exchange, error) from None
 
-    def _write(self, connection: http.Connection) -> None:
+    def _write(self, connection: Connection) -> None:
         self._sent_at = self._parts.loop.time()
         self._response = connection.send(self._out, self._on_response)
         self.exchange.usage = None  # from now on, it may be used
 
-    def _on_response(self, response: http.UpstreamResponse) -> None:
+    def _on_response(self, response: UpstreamResponse) -> None:
         """Something of the response has come, or nothing more comes."""
         self._run(self._hear)
 
@@ -289,20 +290,20 @@ class UpstreamCall:
 
     def _fail(self, error: BaseException) -> None:
         exchange = self.exchange
-        stale = self._reused and isinstance(error, http.ClosedWithoutAnswer)
+        stale = self._reused and isinstance(error, ClosedWithoutAnswer)
         if stale and self._parts.loop.time() - self._sent_at <= _STALE_S and may_arrive_twice(exchange, self._out):
             self._post()
             return
         if isinstance(error, ClientLeft):
             self._leave()
             return
-        if isinstance(error, http.CannotConnect | TimeoutError | ValueError):
+        if isinstance(error, CannotConnect | TimeoutError | ValueError):
             exchange.usage = UNUSED  # it was not sent
         raise retries.report_failure(exchange, error)
 
     # A refusal of the provider.
 
-    def _judge(self, response: http.UpstreamResponse) -> None:
+    def _judge(self, response: UpstreamResponse) -> None:
         """Try again, or pass the refusal on."""
         exchange, slots = self.exchange, self._parts.slots
         exchange.outcome = retries.classify(exchange, response, self._error_start)
@@ -321,7 +322,7 @@ class UpstreamCall:
 
     # The response.
 
-    def _begin_relay(self, response: http.UpstreamResponse, start: bytes) -> None:
+    def _begin_relay(self, response: UpstreamResponse, start: bytes) -> None:
         exchange = self.exchange
         if not start:
             exchange.upstream_s = perf_counter() - exchange.waiting_since
@@ -344,7 +345,7 @@ class UpstreamCall:
             self._parts.slots.release_slot(self.exchange)
             self._end()  # which cuts the client's connection
 
-    def _heard(self, exchange: Exchange, response: http.UpstreamResponse) -> None:
+    def _heard(self, exchange: Exchange, response: UpstreamResponse) -> None:
         """The head of a response is here, which is passed on."""
         if response.status < 300 and self._parts.callers.accept(exchange, response):
             self._parts.slots.adopt(exchange)

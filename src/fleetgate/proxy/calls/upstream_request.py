@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleetgate.proxy.body_pieces import body_pieces
 from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
 from fleetgate.proxy.headers import Pairs, header_for, looked_at, without_key
 from fleetgate.proxy.http_client.connection import UpstreamRequest
@@ -37,7 +38,7 @@ def upstream_request(exchange: Exchange, candidate: CallCandidate | None) -> Ups
         headers.append((b"content-length", b"%d" % len(data)))
     elif exchange.headers.length is not None:
         headers.append((b"content-length", exchange.headers.length))
-    return upstream.request(exchange.method, path, query, headers, b"", body.pieces(data))
+    return upstream.request(exchange.method, path, query, headers, b"", body_pieces(body, data))
 
 
 def may_arrive_twice(exchange: Exchange, request: UpstreamRequest) -> bool:

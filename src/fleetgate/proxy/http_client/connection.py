@@ -15,30 +15,12 @@ from typing import Any, NamedTuple
 
 import httptools
 
+from fleetgate.proxy.http_client.failures import ClosedWithoutAnswer, Disconnected, NotHttp, UpstreamFailed
+
 _HEAD_BYTES = 64 * 1024
 _UNREAD_BYTES = 256 * 1024  # of a body, before the provider is slowed down; and of anything that has no end
 _LINE_BYTES = 4  # of a header, besides its name and its value
 _AT_ONCE_BYTES = 64 * 1024  # a smaller body is written together with the head
-
-
-class UpstreamFailed(OSError):
-    """There is no answer."""
-
-
-class CannotConnect(UpstreamFailed):
-    """The provider cannot be reached."""
-
-
-class Disconnected(UpstreamFailed):
-    """It hung up."""
-
-
-class ClosedWithoutAnswer(Disconnected):
-    """It hung up without a word: on a connection that was used before, it may have done so before it was asked."""
-
-
-class NotHttp(UpstreamFailed):
-    """What it says is no answer."""
 
 
 OnNews = Callable[["UpstreamResponse"], None]
@@ -108,8 +90,8 @@ class UpstreamRequest(NamedTuple):
     pieces: AsyncIterator[bytes] | None = None  # instead of a body
 
 
-class Connection(asyncio.Protocol):
-    """A connection. `free` is called when it can be used again, `lost` when it is gone."""
+class Connection:
+    """A connection, a protocol of asyncio. `free` is called when it can be used again, `lost` when it is gone."""
 
     idle_since = 0.0
 
@@ -160,13 +142,16 @@ class Connection(asyncio.Protocol):
             self.data_received(early)
             response.on_news = on_news
             self.loop.call_soon(response.wake)
-            if self._response is not response:
+            if not self._awaits(response):
                 return response  # it has answered without being asked
             if self._transport is None or self._transport.is_closing():
                 self._hung_up(response, None)
                 return response
         self._post(request, response)
         return response
+
+    def _awaits(self, response: UpstreamResponse) -> bool:
+        return self._response is response
 
     def _post(self, request: UpstreamRequest, response: UpstreamResponse) -> None:
         _, head, body, pieces = request

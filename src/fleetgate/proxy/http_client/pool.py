@@ -17,7 +17,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import aiohappyeyeballs
 
-from fleetgate.proxy.http_client.connection import CannotConnect, Connection
+from fleetgate.proxy.http_client.connection import Connection
+from fleetgate.proxy.http_client.failures import CannotConnect
 
 CONNECT_S = 30.0
 KEEP_ALIVE_S = 20.0
@@ -92,11 +93,9 @@ class UpstreamConnections:
                         await self._tunnel(sock, self.proxy)
                     if self.tls and self._context is None:
                         self._context = ssl.create_default_context()
-                    _, connection = await loop.create_connection(
-                        lambda: Connection(loop, self.free, self._lost),
-                        sock=sock,
-                        ssl=self._context,
-                        server_hostname=self.host if self.tls else None,
+                    name = self.host if self.tls else None
+                    _, made = await loop.create_connection(
+                        self._make, sock=sock, ssl=self._context, server_hostname=name
                     )
                 except BaseException:
                     sock.close()
@@ -107,8 +106,12 @@ class UpstreamConnections:
             raise
         except OSError as error:  # errors of TLS are such
             raise CannotConnect(_why(error)) from error
+        connection: Connection = made
         self._all.add(connection)
         return connection
+
+    def _make(self) -> Any:  # a protocol of asyncio in all but its base class, which could not be compiled
+        return Connection(asyncio.get_running_loop(), self.free, self._lost)
 
     async def _reach(self, host: str, port: int) -> socket.socket:
         addresses = await addresses_of(host, port)
