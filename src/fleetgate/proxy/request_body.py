@@ -56,13 +56,16 @@ _MOST_ANSWERS = 128
 _UNCOUNTED = (b"/count_tokens", b"/input_tokens", b"/count-tokens", b":countTokens", b"/count-tokens:rawPredict")
 
 
+_NOTHING = msgspec.Raw()
+
+
 class CallFields(NamedTuple):
     """What a body says about its call: the model, how much text it has, and the most that the answer may have."""
 
     model: str = ""
     body_bytes: int = 0
     max_tokens: int = 0  # 0: it does not say
-    messages: msgspec.Raw = msgspec.Raw()  # as they are written
+    messages: msgspec.Raw = _NOTHING  # as they are written
 
 
 class BodyMemory:
