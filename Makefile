@@ -53,7 +53,7 @@ bench: ## Run the benchmarks, or one of them: `make bench adapt`; ARGS="..." pas
 
 soak: ## Run the long tests: many rounds of kill -9, and five minutes of load on the service
 	@sh tools/bootstrap dev
-	FLEETGATE_SOAK=20 FLEETGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_storm.py tests/processes/test_stop.py tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/processes/test_postgres_chaos.py tests/processes/test_postgres_partition.py tests/processes/test_postgres_cutoff.py tests/processes/test_postgres_failover.py tests/property/test_postgres_engine.py tests/simulation/test_crash_simulation.py tests/library/test_library_adapt.py tests/api/test_soak.py tests/proxy/test_disconnects.py tests/proxy/test_token_rates.py tests/proxy/test_played_scenarios.py --timeout 3600 $(ARGS)
+	FLEETGATE_SOAK=20 FLEETGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_storm.py tests/processes/test_stop.py tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/processes/test_jobs_give_way.py tests/simulation/test_preemption_steps.py tests/processes/test_postgres_chaos.py tests/processes/test_postgres_partition.py tests/processes/test_postgres_cutoff.py tests/processes/test_postgres_failover.py tests/property/test_postgres_engine.py tests/simulation/test_crash_simulation.py tests/library/test_library_adapt.py tests/api/test_soak.py tests/proxy/test_disconnects.py tests/proxy/test_token_rates.py tests/proxy/test_played_scenarios.py --timeout 3600 $(ARGS)
 
 agents: ## Test real agents against a fake provider; downloads them into .cache. ARGS="--write-docs" writes docs/agents.md
 	@sh tools/bootstrap dev

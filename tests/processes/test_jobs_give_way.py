@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from random import Random
+from time import sleep
 
 import pytest
 
@@ -73,3 +75,32 @@ def test_w5_killed_while_its_job_gives_way_a_worker_loses_nothing(jobs: Jobs, wh
     jobs.worker(1)
     assert run.wait(60) == 0, run
     check_ran_again(jobs, job)
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("FLEETGATE_SOAK", "2"))))
+def test_w5_killed_at_any_moment_around_a_preemption_the_job_runs_again_and_never_two_at_once(jobs: Jobs, seed: int):
+    """`make soak` does this many times. Killed before it is told, a job is lost, and returns to the queue as well."""
+    fleet, dice = jobs.fleet, Random(seed)
+    job = jobs.quickly(*fleet.sleeper("job", 120))
+    worker = jobs.worker(1)
+    jobs.until(job, "running")
+    fleet.until(lambda: fleet.has_started("job"))
+    holder, child = jobs.process_of(job), jobs.child_of(job)
+    run = person(jobs)
+    sleep(dice.uniform(0, 2.5))  # the job is told after a second
+    for pid in dice.sample([worker.pid, *children_of(worker.pid), holder, child], k=3):
+        kill_if_there(pid)
+    for pid in (worker.pid, *children_of(worker.pid), holder, child):
+        kill_if_there(pid)
+    jobs.worker(1)
+    assert run.wait(90) == 0, run
+    names: list[str] = []
+
+    def runs_again() -> bool:
+        names[:] = [name for name, _, _ in fleet.notes("start")]
+        return "person" in names and names[-1] == "job"
+
+    fleet.until(runs_again, 60, "the job's start after the person's")
+    assert jobs.until(job, "running").job.failures == 0
+    assert (names[0], names.count("person")) == ("job", 1)
+    assert fleet.notes("over") == []
