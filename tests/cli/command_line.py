@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 import pytest
@@ -174,4 +175,17 @@ def opened(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     finally:
         cli.close()
         monkeypatch.chdir("/")
-        shutil.rmtree(folder)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder in which a process that no test waits for, such as that of a status line, may still write."""
+    end = monotonic() + 10
+    while True:
+        try:
+            shutil.rmtree(folder)
+            return
+        except OSError:
+            if monotonic() > end:
+                raise
+            sleep(0.05)
