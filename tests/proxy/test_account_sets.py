@@ -225,3 +225,20 @@ def test_z1_a_client_with_the_key_of_the_default_account_keeps_to_it(proxied: Ca
         answer = gate.request("POST", "/anthropic/v1/messages", call("a"), token="", x_api_key="own")
         assert (answer.status, answer.headers["x-fleetgate-model"]) == (200, "anthropic/claude-x")
         assert account_of(gate, "a") == "work"
+
+
+def test_z3_leases_over_http_name_their_conversation(accounts: tuple[Proxied, dict[str, FakeProvider]]) -> None:
+    gate, _ = accounts
+    models = []
+    for talk in ("a", "b", "b", "a"):
+        got = gate.lease("anthropic/claude-x", conversation=talk)
+        assert got.status == 201, got.body
+        models.append(got.json["model"].partition("/")[0])
+        gate.ok("POST", f"/v1/leases/{got.json['lease']}/release", {})
+    assert models == ["anthropic@work", "anthropic@spare", "anthropic@spare", "anthropic@work"]
+    (shown,) = gate.get("/v1/status").json["account_sets"]
+    assert shown["conversations"] == {"work": 1, "spare": 1, "api": 0}
+    text = gate.cli("status").stdout
+    assert "anthropic without an account uses work (1 conversation), spare (1 conversation), then api" in text
+    capacity = gate.cli("capacity", "-m", "anthropic/claude-x", "--kind", "requests").stdout
+    assert "16 slots free for anthropic/claude-x (with anthropic@work)" in capacity

@@ -1002,6 +1002,8 @@ export interface components {
             client?: string;
             /** @default  */
             command?: string;
+            /** @default  */
+            conversation?: string;
             /** @default null */
             estimate?: components["schemas"]["UsageBody"] | null;
             /** @default null */

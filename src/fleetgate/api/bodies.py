@@ -78,6 +78,7 @@ class AcquireBody(JsonBody):
     renew_within_s: Annotated[float, Meta(ge=5, le=3600)] = 30
     estimate: UsageBody | None = None
     work_class: WorkClass | None = field(default=None, name="class")
+    conversation: Annotated[str, Meta(max_length=100)] = ""
 
 
 class LeaseAnswer(Struct):

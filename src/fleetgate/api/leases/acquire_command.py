@@ -36,6 +36,7 @@ def read_acquire(gate: ServiceGate, body: AcquireBody, caller: Caller, client: s
         role=_plain(body.role),
         name=_plain(shown_text(body.name)).strip(),
         client=_plain(body.client) or client,
+        conversation=_plain(body.conversation),
         renew_ms=int(body.renew_within_s * 1000),
     )
 
