@@ -16,6 +16,7 @@ from fleetgate.core.limits.adaptive_tuning import (
     FOUND_REPROBE_MS,
     HELD_MS,
     LAG_MS,
+    LONGEST_LAG_MS,
     MOST_LAG_MS,
     PATIENCE_MS,
     PROOF_MS,
@@ -508,6 +509,23 @@ def test_k1_with_a_cap_of_one_the_next_call_goes_at_once_until_a_refusal_asks_fo
     assert calls.refuse(calls.call()).why == "lag"
     assert calls.pool.cooldown_ms == MOST_LAG_MS
     assert Calls(cap=2).pool.cooldown_ms == LAG_MS
+
+
+def test_p4_a_refused_call_that_follows_a_release_and_is_alone_means_a_longer_lag_and_never_a_lower_limit() -> None:
+    calls = Calls(cap=1)
+    calls.end(calls.call())
+    seen = []
+    for _ in range(3):
+        refused = calls.refuse(calls.call())
+        seen.append((refused.why, calls.belief.lag_ms, calls.belief.lag_was, calls.pool.limit))
+        calls.wait(LONGEST_LAG_MS)
+        calls.end(calls.call())
+    assert seen == [
+        ("lag", LAG_MS + 1, 0, 1),
+        ("lag", MOST_LAG_MS, LAG_MS + 1, 1),
+        ("lag", LONGEST_LAG_MS, 0, 1),
+    ]
+    assert calls.refuse(calls.call()).why != "lag"  # no provider counts a call for longer
 
 
 def test_p1_without_a_hint_pauses_double_with_each_incident_in_a_row() -> None:

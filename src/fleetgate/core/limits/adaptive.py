@@ -65,6 +65,7 @@ from fleetgate.core.limits.adaptive_tuning import (
     HELD_MS,
     KEPT_MS,
     LAG_MS,
+    LONGEST_LAG_MS,
     LOOK_MS,
     MOST_CEILING,
     MOST_HOLD_MS,
@@ -343,6 +344,8 @@ class AdaptiveLimit:
             belief.ghost_age = 0
         elif why == "lag" and not self.lag_ms:
             belief.lag_ms, belief.clean = LAG_MS + 1, 0  # what other pools start with; it counts as learned now
+        elif why == "lag" and belief.lag_ms >= MOST_LAG_MS:
+            belief.lag_ms, belief.lag_was, belief.clean = LONGEST_LAG_MS, 0, 0  # certain: not a guess
         elif why == "lag":
             belief.lag_was, belief.lag_ms, belief.clean = belief.lag_ms, MOST_LAG_MS, 0
         elif why == "exact":

@@ -11,7 +11,8 @@ ANY_SLOTS: Final = 1 << 60  # more slots than any release has: to search `freed`
 
 # How long a provider may count a call that is over.
 LAG_MS: Final = 500  # assumed until we know better
-MOST_LAG_MS: Final = 2_000
+MOST_LAG_MS: Final = 2_000  # the longest that is guessed
+LONGEST_LAG_MS: Final = 3_000  # the longest that is believed, if nothing but the lag explains a refusal
 KEPT_MS: Final = MOST_LAG_MS + 1_000  # releases are remembered this long
 FRESH_MS: Final = 150  # a provider that counts finished calls at all still counts one that ended this recently
 CLEAN: Final = 20  # after this many slots were granted again without trouble, the lag is long enough

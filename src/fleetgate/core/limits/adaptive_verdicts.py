@@ -24,6 +24,7 @@ from fleetgate.core.limits.adaptive_tuning import (
     CLEAN,
     DROP,
     FLOOR,
+    LONGEST_LAG_MS,
     MOST_ALONE_WAIT_MS,
     MOST_LAG_MS,
     MOST_WAIT_MS,
@@ -59,6 +60,8 @@ def verdict_on(policy: AdaptiveLimit, ident: str, now: int) -> Verdict:
         return Verdict("probe", level, limit, wait_ms)
     if len(belief.calls) <= 1 and not call.ghosts and level <= 1:
         return Verdict("alone", level, limit, _wait_ms(belief, ALONE_WAIT_MS, MOST_ALONE_WAIT_MS))
+    if level <= FLOOR and call.ghosts and policy.fixed_lag_ms is None and belief.lag_ms < LONGEST_LAG_MS:
+        return Verdict("lag", level, limit, LONGEST_LAG_MS)  # no limit is so low that it explains this
     if not call.bold and call.ghosts and _may_be_lag(policy):
         return Verdict("lag", level, limit, MOST_LAG_MS)  # until no finished call is counted any more
     if call.bold and belief.proven:
