@@ -43,6 +43,7 @@ COMPILED = (
     "core/handlers/rate_limits.py",
     "core/handlers/request_validation.py",
     "core/limits/adaptive.py",
+    "core/limits/adaptive_levels.py",
     "core/limits/adaptive_state.py",
     "core/limits/adaptive_tuning.py",
     "core/limits/adaptive_verdicts.py",

@@ -7,6 +7,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Spec
+from fleetgate.core.limits.adaptive_levels import ghosts_at
 from fleetgate.core.limits.adaptive_tuning import LOOK_MS, REORDER_MS
 from fleetgate.core.pools.pool import SHORT_MS
 from fleetgate.core.pools.usage_gate import ANSWER_MS, APART_MS
@@ -61,7 +62,7 @@ def test_g1_a_refusal_of_a_call_whose_level_was_counted_is_not_taken_for_lag() -
     waiter = calls.line_up()
     calls.end(one)
     calls.wait(700)
-    assert calls.adapt._ghosts(calls.now) == (1, 700)
+    assert ghosts_at(calls.adapt, calls.now) == (1, 700)
     assert calls.question()
     assert calls.answer(1) == [waiter]
     assert calls.belief.calls[waiter].ghosts == 0

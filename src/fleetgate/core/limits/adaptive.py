@@ -19,7 +19,8 @@ every replica of the log believes the same (docs/decisions/0006).
 
 - Up to the proven level: at once.
 - Above it, within the limit: one at a time, at a moment at which a refusal would mean something: nothing is cooling
-  down, and nothing was sent just before. After 10 s it goes anyway.
+  down, and nothing was sent just before. After 10 s it goes anyway. With a cap of 64 or more, a part of the level is
+  tried at a pace instead (limits/adaptive_levels.py).
 - Above the limit: one *probe* now and then, while the limit is below the ceiling.
 - Where calls are short (under 1.75 s on average) there is no quiet moment. There the pool climbs in *rounds*: all wait
   until nothing cools down, then as many as are proven go at once, and one more.
@@ -49,7 +50,9 @@ one towards 6, three quarters of 8, where level 5 is refused: `exact`, limit 4.
 from __future__ import annotations
 
 from bisect import bisect_right
+from math import isqrt
 
+from fleetgate.core.limits.adaptive_levels import ghosts_at, prove
 from fleetgate.core.limits.adaptive_state import Belief, Call
 from fleetgate.core.limits.adaptive_tuning import (
     ANY_SLOTS,
@@ -72,6 +75,7 @@ from fleetgate.core.limits.adaptive_tuning import (
     MOST_LAG_MS,
     MOST_REPROBE_MS,
     NEVER,
+    PACE_MS,
     PATIENCE_MS,
     PROOF_MS,
     REORDER_MS,
@@ -152,6 +156,8 @@ class AdaptiveLimit:
         belief = self.belief
         if level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):  # an old proof is none
             moment = 0
+            if level > belief.proven - belief.ahead:
+                moment = belief.tried_at + PACE_MS // isqrt(level)
             if (
                 level >= limit and belief.gap_ms >= SELDOM_MS * 16
             ):  # a refusal of the last call must be able to arrive first
@@ -239,28 +245,18 @@ class AdaptiveLimit:
     def admitted(self, ident: str, level: int, now: int, live: int = 0, *, counted: bool = False) -> None:
         belief = self.belief
         if now >= belief.proven_at + PROOF_MS:
-            belief.proven = self.proven(live, now)
+            belief.proven, belief.ahead = self.proven(live, now), 0
         # A probe counts though its level is proven from before the cap was lowered.
         bold = level > belief.proven or (self.limit < level and self.limit < self.ceiling and not belief.unproven)
-        if bold:
+        if bold or (belief.ahead and level == belief.proven and not belief.unproven):
             belief.unproven = ident
-            belief.tried_at, belief.tried = now, level
             belief.probing = level > self.limit
-        ghosts, age = (0, 0) if counted else self._ghosts(now)
+        if bold or level > belief.proven - belief.ahead:
+            bold = True
+            belief.tried_at, belief.tried = now, level
+        ghosts, age = (0, 0) if counted else ghosts_at(self, now)
         belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age, False, False, live + 1)
         belief.sent_at = now
-
-    def _ghosts(self, now: int) -> tuple[int, int]:
-        """Slots and age of the last release that no longer counts here and may still count there."""
-        freed = self.belief.freed
-        lag_ms = self.lag_ms
-        last = bisect_right(freed, (now - lag_ms, ANY_SLOTS)) - 1
-        if last >= 0:
-            at, slots = freed[last]
-            age = now - at
-            if age < MOST_LAG_MS or age < lag_ms + 1_000:
-                return slots, age
-        return 0, 0
 
     def accepted(self, ident: str, now: int) -> None:
         call = self.belief.calls.get(ident)
@@ -286,8 +282,9 @@ class AdaptiveLimit:
                 self._lag_confirmed(now)
         if call.live > belief.firm:
             belief.firm = call.live
-        if level >= belief.proven:
-            belief.proven, belief.proven_at = level, now
+        if level >= belief.proven - belief.ahead:
+            belief.proven_at = now
+            prove(self, level)
         elif not probing:
             return
         if not call.bold:
@@ -350,7 +347,7 @@ class AdaptiveLimit:
             belief.lag_was, belief.lag_ms, belief.clean = belief.lag_ms, MOST_LAG_MS, 0
         elif why == "exact":
             self._remember()
-            belief.failed, belief.limit = verdict.level, verdict.limit
+            belief.failed, belief.limit, belief.ahead = verdict.level, verdict.limit, 0
             belief.proven, belief.firm = min(belief.proven, verdict.limit), min(belief.firm, verdict.limit)
             belief.held_at = now
             if call is not None and call.ghosts and belief.clean < CLEAN:
@@ -372,6 +369,7 @@ class AdaptiveLimit:
         belief.good = belief.good or verdict.level
         self._remember()
         belief.limit, belief.failed, belief.proven, belief.firm = verdict.limit, verdict.level, 0, 0
+        belief.ahead = 0
         belief.drops += 1
         may_be_lag = call is not None and not belief.ghost_age and belief.clean < CLEAN
         belief.ghost_age = call.ghost_age if call is not None and may_be_lag else 0

@@ -43,6 +43,7 @@ class Belief:
     limit: int = 0  # 0: as far as the cap goes
     proven: int = 0  # the highest level seen accepted
     firm: int = 0  # of an accepted level, the highest number of slots really in flight, without cooling ones
+    ahead: int = 0  # so many of the proven levels were not tried yet; 0 unless the limit is large
     proven_at: int = 0  # when it was last seen
     held_at: int = 0  # since when the limit is what is proven
     failed: int = 0  # the lowest level seen refused; 0: none

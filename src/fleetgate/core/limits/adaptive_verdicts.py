@@ -47,7 +47,7 @@ def verdict_on(policy: AdaptiveLimit, ident: str, now: int) -> Verdict:
         return _fit(policy, call)
     # Networks reorder: if a bolder call was sent within the last second, that one is blamed.
     boldest = belief.calls.get(belief.unproven)
-    if boldest is not None and boldest.at > now - BLAME_MS and boldest.level > call.level:
+    if boldest is not None and boldest.at > now - BLAME_MS and boldest.level > call.level and not call.bold:
         call = boldest
     else:
         boldest = belief.calls.get(ident)

@@ -59,6 +59,7 @@ class BeliefRecord(Struct, omit_defaults=True):
 
     limit: int = 0
     proven: int = 0
+    ahead: int = 0
     firm: int = 0
     proven_at: int = 0
     held_at: int = 0
