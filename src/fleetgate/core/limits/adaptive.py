@@ -19,8 +19,8 @@ every replica of the log believes the same (docs/decisions/0006).
 
 - Up to the proven level: at once.
 - Above it, within the limit: one at a time, at a moment at which a refusal would mean something: nothing is cooling
-  down, and nothing was sent just before. After 10 s it goes anyway. With a cap of 64 or more, a part of the level is
-  tried at a pace instead (limits/adaptive_levels.py).
+  down, and nothing was sent just before. After 10 s it goes anyway. From 64 on, a part of the level is tried at
+  a pace instead (limits/adaptive_levels.py).
 - Above the limit: one *probe* now and then, while the limit is below the ceiling.
 - Where calls are short (under 1.75 s on average) there is no quiet moment. There the pool climbs in *rounds*: all wait
   until nothing cools down, then as many as are proven go at once, and one more.

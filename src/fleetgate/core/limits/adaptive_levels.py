@@ -1,10 +1,10 @@
 """Levels of the adaptive limit: what an accepted call proves, and which finished calls may still count.
 
-With a small cap an accepted call proves its own level, and the next call tries one more. That takes about six minutes
-for a limit of 400. Where the cap is LARGE or more, a quarter more counts as proven *ahead* of its trial: those calls
-are sent at a pace, before the outcome of the last one is known, and the top one proves them all. The rate grows with
-the square root of the level, so that time and refusals grow alike: 400 take about a minute and a half, and a few
-refusals. A refusal of one of them is a refused try like any other (limits/adaptive_verdicts.py).
+Below LARGE an accepted call proves its own level, and the next call tries one more: about six minutes for a limit of
+400. From LARGE on, a quarter of what is above it counts as proven *ahead* of its trial. Those calls are sent at a pace,
+before the outcome of the last one is known, and the top one proves them all. The rate grows with the square root of the
+level, so that time and refusals grow alike: 400 take two to three minutes, and a few refusals. A refusal of one of them
+is a refused try like any other (limits/adaptive_verdicts.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from fleetgate.core.limits.adaptive_tuning import ANY_SLOTS, LARGE, MOST_LAG_MS, PART, SMALL
+from fleetgate.core.limits.adaptive_tuning import ANY_SLOTS, LARGE, MOST_LAG_MS, PART
 
 if TYPE_CHECKING:
     from fleetgate.core.limits.adaptive import AdaptiveLimit
@@ -22,9 +22,9 @@ def prove(policy: AdaptiveLimit, level: int) -> None:
     """A level works; nothing at or above a level that was refused is tried ahead."""
     belief = policy.belief
     top = max(level, belief.proven)
-    if top == level and level >= SMALL and policy.ceiling >= LARGE:
+    if top == level and level >= LARGE:
         most = min(policy.limit, belief.failed - 1) if belief.failed else policy.limit
-        top = max(min(level + (level - SMALL) // PART + 1, most), level)
+        top = max(min(level + (level - LARGE) // PART + 1, most), level)
     belief.proven, belief.ahead = top, top - level
 
 
