@@ -15,7 +15,8 @@ from tests.dashboard.service import Server, wait_until
 from tests.dashboard.test_access import check_widths, violations
 
 Opened = Callable[[], Page]
-ADDRESS = "#/pools/umans?kind=requests"
+PROVIDER = "learner"  # of no other test: the history outlives what a test leaves behind
+ADDRESS = f"#/pools/{PROVIDER}?kind=requests"
 EVIL = "<img src=x onerror=\"document.title='owned'\">"
 
 
@@ -25,8 +26,8 @@ def _go(page: Page, address: str = ADDRESS) -> None:
 
 def _learn(server: Server) -> None:
     """A limit that was found: one call was accepted, the next one refused."""
-    server.tell(cmd.SetRule(Rule("requests", "umans", cap=8, on_429="adapt", cooldown_ms=0, max_hold_ms=0)))
-    first, second = server.ask("umans/coder", count=2)
+    server.tell(cmd.SetRule(Rule("requests", PROVIDER, cap=8, on_429="adapt", cooldown_ms=0, max_hold_ms=0)))
+    first, second = server.ask(f"{PROVIDER}/coder", count=2)
     server.tell(cmd.Active(first))
 
     def has_started() -> bool:
@@ -46,7 +47,7 @@ def _history(points: int, refusals: int, **more: Any) -> dict[str, Any]:
 
     limits = [20 + number * 7 % 13 for number in range(points)]
     return {
-        "pool": "umans",
+        "pool": PROVIDER,
         "kind": "requests",
         "since": at(0),
         "until": at(1),
@@ -120,7 +121,7 @@ def test_p4_the_card_follows_the_pool_and_is_not_there_where_nothing_moves_the_l
     expect(page.locator("#limit-card")).to_be_hidden()
     _go(page)
     expect(page.locator("#limit-card .belief")).to_contain_text("Believes 1 of 8")
-    server.tell(cmd.SetRule(Rule("requests", "umans", cap=12)))
+    server.tell(cmd.SetRule(Rule("requests", PROVIDER, cap=12)))
     expect(page.locator("#limit-card .belief")).to_contain_text("Believes 12 of 12")
 
 
