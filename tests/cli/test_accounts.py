@@ -37,7 +37,7 @@ def accounts(cli: Cli) -> dict[str, dict[str, object]]:
 
 def test_m4_without_any_account_it_says_when_there_is_one(cli: Cli):
     cli.configure("")
-    assert "no accounts yet" in cli.ok("accounts")
+    assert "no accounts: " in cli.ok("accounts")
     assert cli.json("accounts") == {"accounts": []}
 
 

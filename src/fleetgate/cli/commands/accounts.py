@@ -67,7 +67,7 @@ def _draw(found: AccountsShape) -> None:
         columns = _COLUMNS if sets else [column for column in _COLUMNS if column.title != "SET"]
         screen.table(columns, [_row(account, sets) for account in found.accounts])
     else:
-        screen.line("no accounts yet: an account is listed when an agent or a call uses it, or the config names it")
+        screen.line("no accounts: an account is listed while an agent or a call uses it, and when the config names it")
     screen.show()
 
 

@@ -1,6 +1,6 @@
 """The accounts of providers, each with its login, slots, windows, budgets and backoffs (rule M4).
 
-An account is listed when the config has a table for it, when something of it is running, waiting, capped, backed off or
+An account is listed when the config has a table for it, when something of it is running, waiting, paused, backed off or
 reported, or when its login was seen. Of an identity nothing is shown but whether it is known.
 """
 
