@@ -1,4 +1,4 @@
-"""H4: counters follow the log: each event counts once, whoever committed it, and however the service learns of it."""
+"""H4: counters follow the log: each event counts once, no matter which process committed it, and how it is heard of."""
 
 from __future__ import annotations
 

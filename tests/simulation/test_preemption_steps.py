@@ -1,7 +1,7 @@
 """A job gives way to a person, and a process dies at each step of it in turn (rules W5, J2): the job runs once more.
 
 The transactions are those of the real thing: a tick says that the job gives way, its worker notes that in its row,
-stops the agent, and releases the slot and queues the job in one step. Whoever dies, others see to what it left.
+stops the agent, and releases the slot and queues the job in one step. If one of them dies, the others finish its work.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class FleetOnPlan:
         window.used, window.resets_at = 0.0, self.now + window.length_ms
 
     def outside(self) -> None:
-        """Somebody uses the plan without the gate: in bursts."""
+        """Others use the plan without the gate, in bursts."""
         step = self.scene.length_ms // 100
         if self.dice.random() < 0.3:
             cost = self.scene.others / 30 * self.dice.uniform(0.5, 1.5)

@@ -377,11 +377,11 @@ class World:
         draw = self.random
         return draw.choice(
             (
-                cmd.Cancel(self.known(), "somebody"),
+                cmd.Cancel(self.known(), "a person"),
                 cmd.Ask(self.known()),
                 cmd.Bump(self.known()),
                 cmd.Bump(self.known(), draw.choice((-100, 3, 100, 1_000))),
-                cmd.Reclaim(self.known(), "somebody"),
+                cmd.Reclaim(self.known(), "a person"),
             )
         )
 

@@ -69,11 +69,11 @@ def opened(replica: LockedReplica) -> tuple[GroupCommit, list[int]]:
 async def test_a_transaction_is_tried_again_with_what_has_come_meanwhile() -> None:
     replica = LockedReplica(refusals=2)
     commits, sizes = opened(replica)
-    first = commits.post(cmd.Cancel("a", "somebody"))
+    first = commits.post(cmd.Cancel("a", "a person"))
     await asyncio.sleep(0)
-    second = commits.post(cmd.Cancel("b", "somebody"))
+    second = commits.post(cmd.Cancel("b", "a person"))
     await asyncio.gather(first, second)
-    assert replica.inline == [cmd.Cancel("a", "somebody"), cmd.Cancel("b", "somebody")]
+    assert replica.inline == [cmd.Cancel("a", "a person"), cmd.Cancel("b", "a person")]
     assert replica.in_thread == []
     assert sizes == [2]  # a transaction is counted once, however often it was tried
 
@@ -82,11 +82,11 @@ async def test_a_transaction_is_tried_again_with_what_has_come_meanwhile() -> No
 async def test_a_thread_waits_for_a_lock_that_stays_taken() -> None:
     replica = LockedReplica(refusals=100)
     commits, sizes = opened(replica)
-    await commits.post(cmd.Cancel("a", "somebody"))
+    await commits.post(cmd.Cancel("a", "a person"))
     assert replica.tries == group_commit.RETRIES + 1
-    assert replica.in_thread == [cmd.Cancel("a", "somebody")]
+    assert replica.in_thread == [cmd.Cancel("a", "a person")]
     assert sizes == [1]
-    await commits.post(cmd.Cancel("b", "somebody"))  # and the next one is tried inline again
+    await commits.post(cmd.Cancel("b", "a person"))  # and the next one is tried inline again
     assert replica.tries == 2 * (group_commit.RETRIES + 1)
 
 
@@ -94,8 +94,8 @@ async def test_a_thread_waits_for_a_lock_that_stays_taken() -> None:
 async def test_the_last_transaction_of_a_gate_that_closes_is_not_put_off() -> None:
     replica = LockedReplica(refusals=100)
     commits, _ = opened(replica)
-    future = commits.post(cmd.Cancel("a", "somebody"))
+    future = commits.post(cmd.Cancel("a", "a person"))
     commits.finish(RuntimeError("closed"))
     await future
     assert replica.tries == 1
-    assert replica.in_thread == [cmd.Cancel("a", "somebody")]
+    assert replica.in_thread == [cmd.Cancel("a", "a person")]
