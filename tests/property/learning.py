@@ -1,8 +1,8 @@
 """What can be promised of a pool whose limit is learned (`adapt`), without knowing anything that was learned.
 
 A part of the model (model.py), by events alone. A call's level is known within bounds: at least the slots in flight and
-its own, at most those and all that were given back within the longest lag. So of some calls it is certain that nobody
-has proven their level: there is at most one of them in flight. Refusals of calls that were in flight when an incident
+its own, at most those and all that were given back within the longest lag. So of some calls it is certain that their
+level is not proven: there is at most one of them in flight. Refusals of calls that were in flight when an incident
 began only fit the limit. How a pool is paused, and who is counted, is as in any other (model.py).
 """
 

@@ -132,7 +132,7 @@ def test_m1_a_token_of_codex_tells_its_account_and_a_header_of_the_client_does_n
     assert account(gate, first_tokens[1], path, CHAT) == first
     junk = {"Authorization": f"Bearer {token('acc-1', 99)}"}
     assert gate.request("POST", path, CHAT, token="", **junk).status == 401, "a token that is not accepted"
-    assert not gate.get("/v1/backoffs").json["backoffs"], "harms nobody"
+    assert not gate.get("/v1/backoffs").json["backoffs"], "does no harm"
     found = {account(gate, each, path, CHAT, ChatGPT_Account_ID="acc-1") for each in ("login-1", "login-2")}
     assert len(found | {first}) == 3, "what a request says of itself shows nothing"
     gate.kill()

@@ -84,7 +84,7 @@ class Calls:
 
     def let_in(self, ident: str) -> None:
         """Wait until a call enters, and no longer."""
-        while not self.lent(ident):
+        while not self.admitted(ident):
             due = self.engine.next_deadline()
             assert due is not None
             self.wait(max(due - self.now, 0))
@@ -105,14 +105,14 @@ class Calls:
         self.do(cmd.Acquire(ident, SPEC, "p", **said))  # type: ignore[arg-type]
         return ident
 
-    def lent(self, ident: str) -> bool:
+    def admitted(self, ident: str) -> bool:
         return ident in self.engine.state.leases
 
     def call(self) -> str:
         """A call that enters, and that nothing is known of yet."""
         ident = self.ask()
         for _ in range(40):
-            if self.lent(ident):
+            if self.admitted(ident):
                 return ident
             self.wait(500)
         raise AssertionError(f"{ident} does not enter: {belief_record(self.belief)}")
@@ -166,12 +166,12 @@ def _believing(**said: object) -> AdaptiveLimit:
 def test_p4_at_first_calls_climb_one_proven_level_at_a_time() -> None:
     calls = Calls(cap=3)
     first, second, third = calls.ask(), calls.ask(), calls.ask()
-    assert [calls.lent(each) for each in (first, second, third)] == [True, False, False]
+    assert [calls.admitted(each) for each in (first, second, third)] == [True, False, False]
     calls.do(cmd.Active(first))
     calls.wait(300)  # calls sent closer together may arrive in another order
-    assert [calls.lent(each) for each in (first, second, third)] == [True, True, False]
+    assert [calls.admitted(each) for each in (first, second, third)] == [True, True, False]
     calls.wait(2_300)  # no refusal for 2 s: accepted
-    assert calls.lent(third)
+    assert calls.admitted(third)
     calls.end(third)
     assert calls.belief.proven == 3
 
@@ -180,7 +180,7 @@ def test_p4_one_call_alone_never_waits_for_a_proof() -> None:
     calls = Calls()
     for _ in range(5):
         ident = calls.ask()
-        assert calls.lent(ident)
+        assert calls.admitted(ident)
         calls.end(ident)
         calls.wait(LAG_MS)
 
@@ -190,8 +190,8 @@ def test_p4_up_to_the_proven_level_everybody_enters_at_once() -> None:
     for ident in calls.prove(4):
         calls.end(ident)
     calls.wait(5_000)
-    assert all(calls.lent(calls.ask()) for _ in range(4))
-    assert not calls.lent(calls.ask())
+    assert all(calls.admitted(calls.ask()) for _ in range(4))
+    assert not calls.admitted(calls.ask())
 
 
 def test_p4_whoever_waits_for_a_proof_is_told_so() -> None:
@@ -213,15 +213,15 @@ def test_p4_where_calls_come_seldom_those_at_the_edge_are_apart_and_nobody_is_wo
     freed = calls.now
     assert calls.engine.next_deadline() == freed + 500  # when the slots have cooled
     calls.wait(500)
-    assert (calls.lent(first), calls.lent(second)) == (True, False)
+    assert (calls.admitted(first), calls.admitted(second)) == (True, False)
     assert calls.engine.next_deadline() == freed + 500 + SPACING_MS
     calls.wait(SPACING_MS)
-    assert calls.lent(second)
+    assert calls.admitted(second)
     third = calls.ask()  # nothing but a release can let it in: until then it is woken to see whether it is overtaken
     due = calls.engine.next_deadline()
     assert due is not None
     assert due >= calls.now + 29_000
-    assert not calls.lent(third)
+    assert not calls.admitted(third)
 
 
 def test_p4_a_try_waits_for_a_moment_at_which_nothing_cools_and_for_ten_seconds_at_most() -> None:
@@ -249,8 +249,8 @@ def test_p4_an_old_proof_is_worth_what_is_in_flight() -> None:
     for ident in held[2:]:
         calls.end(ident)
     calls.wait(PROOF_MS)
-    assert calls.lent(calls.ask())
-    assert not calls.lent(calls.ask())
+    assert calls.admitted(calls.ask())
+    assert not calls.admitted(calls.ask())
     assert calls.belief.proven == 2
 
 
@@ -345,7 +345,7 @@ def test_p4_after_a_drop_it_climbs_to_three_quarters_and_probes_from_there() -> 
     calls.prove(6)
     assert calls.pool.limit == 6
     waiting = calls.ask()
-    assert not calls.lent(waiting)
+    assert not calls.admitted(waiting)
     before = calls.now
     calls.let_in(waiting)
     assert calls.now - before <= REPROBE_MS
@@ -576,7 +576,7 @@ def test_p4_a_busy_pool_climbs_while_slots_cool() -> None:
     held = calls.prove(3)
     calls.believe(gap_ms=50 * 16)
     calls.end(held[0])
-    assert calls.lent(calls.ask())
+    assert calls.admitted(calls.ask())
     assert calls.belief.unproven
 
 
@@ -609,9 +609,9 @@ def test_p4_explore_grows_above_the_cap_one_probe_at_a_time() -> None:
     assert calls.pool.limit == 3
     fourth = calls.ask()
     calls.wait(59_000)
-    assert not calls.lent(fourth)
+    assert not calls.admitted(fourth)
     calls.wait(2_000)
-    assert calls.lent(fourth)
+    assert calls.admitted(fourth)
     assert "above the cap of 2" in " ".join(explain(calls.pool, calls.now).sentences)
     assert calls.refuse(fourth).why == "probe"
 
@@ -632,7 +632,7 @@ def test_p4_what_is_said_twice_or_of_nobody_is_heard_once() -> None:
     (first,) = calls.prove(1)
     before = calls.engine.state.export()
     calls.adapt.accepted(first, calls.now + 1)
-    calls.adapt.accepted("nobody", calls.now + 1)
+    calls.adapt.accepted("unknown", calls.now + 1)
     assert calls.engine.state.export() == before
 
 
@@ -646,13 +646,13 @@ def test_p4_a_lot_that_nobody_stands_in_sets_no_timer() -> None:
     calls.end(one)
     calls.end(other)
     calls.wait(LAG_MS)
-    assert calls.lent(waits)
+    assert calls.admitted(waits)
     calls.call()
     last = calls.ask()
-    assert not calls.lent(last)
+    assert not calls.admitted(last)
     calls.end(waits)
     calls.wait(LAG_MS)
-    assert calls.lent(last)
+    assert calls.admitted(last)
 
 
 @pytest.mark.parametrize("proven", [3, 5])
@@ -677,10 +677,10 @@ def test_p4_a_request_whose_environment_allows_less_or_more_is_held_to_it() -> N
     calls.prove(1)
     calls.do(cmd.Acquire("less", Spec(("umans/coder",), "requests", caps=(("umans", 1),)), "p"))
     calls.wait(5_000)
-    assert not calls.lent("less")
+    assert not calls.admitted("less")
     calls.do(cmd.Acquire("more", Spec(("umans/coder",), "requests", caps=(("umans", 9),)), "p"))
     calls.wait(5_000)
-    assert calls.lent("more")
+    assert calls.admitted("more")
 
 
 def test_p4_leases_from_before_it_learned_are_known_and_those_of_a_gone_cap_forgotten() -> None:

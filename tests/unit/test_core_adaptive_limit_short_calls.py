@@ -49,7 +49,7 @@ def test_p4_one_program_that_calls_again_and_again_does_not_wait_for_the_cooldow
     calls = Short(waiting=0)
     calls.end(calls.call())
     again = calls.ask()
-    assert calls.lent(again)  # the provider surely still counts the first: a level of 2
+    assert calls.admitted(again)  # the provider surely still counts the first: a level of 2
     calls.wait(CALL_MS)
     calls.end(again)
     assert calls.belief.proven == 2
@@ -62,7 +62,7 @@ def test_p4_levels_are_not_proven_by_slots_that_cool_down_far_above_those_in_fli
         calls.end(calls.call())
     assert calls.belief.proven == 4
     assert calls.belief.firm == 1
-    assert not calls.lent(calls.ask())
+    assert not calls.admitted(calls.ask())
 
 
 def test_p4_what_cools_down_and_may_be_forgotten_is_waited_for() -> None:
@@ -71,7 +71,7 @@ def test_p4_what_cools_down_and_may_be_forgotten_is_waited_for() -> None:
     calls.end(calls.in_flight()[0])
     calls.wait(FRESH_MS + 1)
     second = calls.ask()
-    assert not calls.lent(second)
+    assert not calls.admitted(second)
     calls.let_in(second)
     assert calls.belief.calls[second].level == 1  # when nothing cooled down any more
 
@@ -105,7 +105,7 @@ def test_p4_nobody_waits_for_a_round_when_no_higher_level_was_tried_lately() -> 
     calls.end(calls.call())
     calls.wait(FRESH_MS + 1)
     assert calls.pool.cooldown.slots == 1
-    assert calls.lent(calls.ask())
+    assert calls.admitted(calls.ask())
 
 
 def test_p4_a_short_call_is_not_held_for_a_moment_that_does_not_come() -> None:
@@ -114,7 +114,7 @@ def test_p4_a_short_call_is_not_held_for_a_moment_that_does_not_come() -> None:
     calls.believe(hold_ms=CALL_MS)
     third = calls.ask()
     tried_at = calls.belief.tried_at
-    while not calls.lent(third):  # something cools down all the time
+    while not calls.admitted(third):  # something cools down all the time
         calls.end(calls.in_flight()[0])
         calls.wait(10)
         calls.ids += 1
@@ -132,12 +132,12 @@ def test_p4_an_unproven_short_call_waits_until_what_was_sent_was_accepted() -> N
     calls.end(first)
     calls.wait(LAG_MS)
     third = calls.ask()
-    assert calls.lent(third)
+    assert calls.admitted(third)
     calls.wait(REORDER_MS // 2)
     fourth = calls.ask()
-    assert not calls.lent(fourth)  # the third may still be refused
+    assert not calls.admitted(fourth)  # the third may still be refused
     calls.end(third)
-    assert calls.lent(fourth)  # it was not
+    assert calls.admitted(fourth)  # it was not
 
 
 def test_p4_a_refusal_of_one_sent_with_the_call_that_tried_a_level_means_that_level() -> None:

@@ -118,7 +118,7 @@ def test_g1_what_was_lent_since_the_question_was_asked_is_added_to_its_answer() 
     calls.do(cmd.Cancel(first))
     calls.wait(600)
     newcomer = calls.ask()
-    assert calls.lent(newcomer), "nobody waits: not gated"
+    assert calls.admitted(newcomer), "no call waits: not gated"
     second = calls.line_up()
     calls.wait(1_000)
     calls.end(newcomer)
@@ -174,7 +174,7 @@ def test_g1_where_slots_are_given_back_more_often_than_answers_come_there_is_no_
 
 
 def refused_at_the_edge(calls: Gated) -> str:
-    """A try at 3 is refused, and somebody waits."""
+    """A try at 3 is refused, and a call waits."""
     calls.full(2)
     bold = calls.call()
     waiter = calls.line_up()
