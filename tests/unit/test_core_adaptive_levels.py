@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from math import isqrt
 
+import pytest
+
 from fleetgate.core.limits import NEVER, AdaptiveLimit
-from fleetgate.core.limits.adaptive_tuning import LARGE, PACE_MS, PROOF_MS
+from fleetgate.core.limits.adaptive_tuning import LARGE, PACE_MS, PART, PROOF_MS
 from fleetgate.simulate.runs import SimulationRun, one
 from fleetgate.simulate.scenario import Project, ProviderScenario, Scenario
 
@@ -65,15 +67,17 @@ def test_p4_from_a_large_level_on_a_part_is_tried_at_a_pace_before_the_last_call
     climb.sent = 100
     climb.adapt.accepted(climb.send(), climb.now)
     belief = climb.adapt.belief
-    assert (belief.proven, belief.ahead) == (111, 10)  # a quarter of what is above LARGE, and one
+    ahead = (101 - LARGE) // PART + 1  # a part of what is above LARGE, and one
+    top = 101 + ahead
+    assert (belief.proven, belief.ahead) == (top, ahead)
     began = climb.now
-    tries = [climb.send() for _ in range(10)]
-    assert climb.now - began == sum(PACE_MS // isqrt(level) for level in range(102, 112))
+    tries = [climb.send() for _ in range(ahead)]
+    assert climb.now - began == sum(PACE_MS // isqrt(level) for level in range(102, top + 1))
     assert climb.may_send_at() == NEVER  # the top one has to be decided first
     climb.adapt.accepted(tries[0], climb.now)
-    assert (belief.proven, belief.ahead, belief.unproven) == (111, 9, tries[-1])
+    assert (belief.proven, belief.ahead, belief.unproven) == (top, ahead - 1, tries[-1])
     climb.adapt.accepted(tries[-1], climb.now)
-    assert belief.proven - belief.ahead == 111
+    assert belief.proven - belief.ahead == top
     assert climb.may_send_at() < NEVER
 
 
@@ -106,15 +110,37 @@ def test_p4_nothing_is_tried_ahead_at_a_level_that_was_refused_or_after_a_drop_o
     assert (belief.proven, belief.ahead) == (0, 0)
 
 
-def test_p4_a_limit_of_400_is_in_use_within_three_minutes_of_a_cold_start_with_few_refusals() -> None:
-    project = Project(agents=1_200, think_first=False, think_s=1, median_s=60)
-    scenario = Scenario("cold", "", 1_000, 5, ProviderScenario(limit=[(0, 400)]), [project])
-    result = one(SimulationRun(scenario, "adapt", 1, series=True))
+def test_p4_a_level_that_was_tried_since_the_last_refusal_waits_for_no_pace() -> None:
+    climb = Climb(cap=1_000)
+    climb.to(LARGE)
+    belief = climb.adapt.belief
+    belief.proven, belief.ahead, climb.sent = 100, 0, 100
+    climb.adapt.accepted(climb.send(), climb.now)
+    tries = [climb.send() for _ in range(4)]
+    climb.adapt.released(tries[0], 1, "ok", climb.now)
+    climb.sent -= 1
+    assert climb.may_send_at() == 0  # that many were in flight a moment ago
+    climb.send()
+    assert climb.may_send_at() > climb.now
+    climb.now += 1
+    climb.refuse(tries[3])
+    belief.proven, belief.ahead, climb.sent = 103, 2, 101
+    assert climb.may_send_at() > climb.now  # the refusal ended that
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("median_s", [20, 60])
+def test_p4_a_limit_of_400_is_in_use_within_a_minute_of_a_cold_start_with_few_refusals(
+    median_s: int, seed: int
+) -> None:
+    project = Project(agents=1_500, think_s=5, median_s=median_s)
+    scenario = Scenario("cold", "", 1_000, 1.5, ProviderScenario(limit=[(0, 400)]), [project])
+    result = one(SimulationRun(scenario, "adapt", seed, series=True))
     moments = sorted([(began, 1) for began, _ in result.calls] + [(ended, -1) for _, ended in result.calls])
     used, first = 0, 0
     for at, step in moments:
         used += step
         if used >= 360 and not first:
             first = at
-    assert 0 < first < 180_000
-    assert result.refusals <= 8
+    assert 0 < first < 60_000
+    assert result.refusals <= 12

@@ -19,7 +19,7 @@ every replica of the log believes the same (docs/decisions/0006).
 
 - Up to the proven level: at once.
 - Above it, within the limit: one at a time, at a moment at which a refusal would mean something: nothing is cooling
-  down, and nothing was sent just before. After 10 s it goes anyway. From 64 on, a part of the level is tried at
+  down, and nothing was sent just before. After 10 s it goes anyway. From 12 on, a part of the level is tried at
   a pace instead (limits/adaptive_levels.py).
 - Above the limit: one *probe* now and then, while the limit is below the ceiling.
 - Where calls are short (under 1.75 s on average) there is no quiet moment. There the pool climbs in *rounds*: all wait
@@ -52,7 +52,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from math import isqrt
 
-from fleetgate.core.limits.adaptive_levels import ghosts_at, prove
+from fleetgate.core.limits.adaptive_levels import ghosts_at, prove, tried
 from fleetgate.core.limits.adaptive_state import Belief, Call
 from fleetgate.core.limits.adaptive_tuning import (
     ANY_SLOTS,
@@ -156,7 +156,7 @@ class AdaptiveLimit:
         belief = self.belief
         if level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):  # an old proof is none
             moment = 0
-            if level > belief.proven - belief.ahead:
+            if level > belief.proven - belief.ahead and level > tried(belief):
                 moment = belief.tried_at + PACE_MS // isqrt(level)
             if (
                 level >= limit and belief.gap_ms >= SELDOM_MS * 16
@@ -252,8 +252,9 @@ class AdaptiveLimit:
             belief.unproven = ident
             belief.probing = level > self.limit
         if bold or level > belief.proven - belief.ahead:
+            if bold or level > tried(belief):
+                belief.tried_at, belief.tried = now, level
             bold = True
-            belief.tried_at, belief.tried = now, level
         ghosts, age = (0, 0) if counted else ghosts_at(self, now)
         belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age, False, False, live + 1)
         belief.sent_at = now

@@ -16,6 +16,7 @@ from fleetgate.core.limits.adaptive_tuning import ANY_SLOTS, LARGE, MOST_LAG_MS,
 
 if TYPE_CHECKING:
     from fleetgate.core.limits.adaptive import AdaptiveLimit
+    from fleetgate.core.limits.adaptive_state import Belief
 
 
 def prove(policy: AdaptiveLimit, level: int) -> None:
@@ -38,3 +39,8 @@ def ghosts_at(policy: AdaptiveLimit, now: int) -> tuple[int, int]:
         if age < MOST_LAG_MS or age < lag_ms + 1_000:
             return slots, age
     return 0, 0
+
+
+def tried(belief: Belief) -> int:
+    """The highest level at which a call above the proven level was sent since the last refusal; 0: none."""
+    return belief.tried if belief.tried_at > belief.last_at else 0

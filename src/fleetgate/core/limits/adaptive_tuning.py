@@ -34,9 +34,9 @@ SHORT_HASTE_MS: Final = 2_000  # HASTE_MS where calls are short, plus the time o
 MOST_HOLD_MS: Final = 10_000  # one call adds at most this to the mean, so one long call does not hide many short ones
 
 # How a large limit is climbed: a part of the proven level is tried before the last try is decided.
-LARGE: Final = 64  # slots: below this, one unproven call at a time finds the exact limit soon enough
-PART: Final = 4  # a quarter of what is above it
-PACE_MS: Final = 1_000  # between two tries, divided by the square root of the level: time and refusals grow alike
+LARGE: Final = 12  # slots: below this, one unproven call at a time finds the exact limit soon enough
+PART: Final = 3  # a third of what is above it
+PACE_MS: Final = 800  # between two tries, divided by the square root of the level: time and refusals grow alike
 
 # What a refusal does.
 BLAME_MS: Final = 1_000  # an unproven call sent this recently may be the reason why another call was refused
