@@ -60,6 +60,8 @@ _LITELLM = """
 model_list:
   - model_name: m1
     litellm_params: {{ model: openai/m1, api_base: "http://127.0.0.1:{port}/v1", api_key: some-key }}
+  - model_name: claude-m1
+    litellm_params: {{ model: anthropic/claude-m1, api_base: "http://127.0.0.1:{port}", api_key: some-key }}
 """
 
 
@@ -70,25 +72,28 @@ class Target(NamedTuple):
     base: str
     pid: int
     streams: bool = True  # its streams can be asked for by a path
+    token: str = ""  # of the service, where it is Fleetgate
 
 
 class NotHere(Exception):
     """Why something is not measured."""
 
 
-def pin(core: int) -> None:
-    """Keep this process on one core, where there are several."""
+def pin(core: int | None) -> None:
+    """Keep this process on one core, where there are several; None: on no particular one."""
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
-        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(0, range(os.cpu_count() or 1) if core is None else {core})
 
 
 @contextlib.contextmanager
 def _process(
-    command: list[str], environ: dict[str, str] | None = None, *, read: bool = True
+    command: list[str], environ: dict[str, str] | None = None, *, read: bool = True, core: int | None = 1
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Without `read`, its output goes to no pipe: a full pipe that no process reads would stop it."""
     out = subprocess.PIPE if read else subprocess.DEVNULL
-    process = subprocess.Popen(command, env=environ, stdout=out, stderr=subprocess.DEVNULL, preexec_fn=lambda: pin(1))
+    process = subprocess.Popen(
+        command, env=environ, stdout=out, stderr=subprocess.DEVNULL, preexec_fn=lambda: pin(core)
+    )
     try:
         yield process
     finally:
@@ -126,31 +131,37 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def ours(upstream: int) -> Iterator[Target]:
-    with _fleetgate(upstream, {}) as target:
+    with fleetgate(upstream) as target:
         yield target
 
 
 @contextlib.contextmanager
 def previous(upstream: int) -> Iterator[Target]:
     """The last version that ran on uvicorn, from the history of this repository."""
-    with _fleetgate(upstream, {"PYTHONPATH": _install_previous()}) as target:
+    with fleetgate(upstream, {"PYTHONPATH": _install_previous()}) as target:
         yield target
 
 
 @contextlib.contextmanager
-def _fleetgate(upstream: int, more: dict[str, str]) -> Iterator[Target]:
+def fleetgate(
+    upstream: int, more: dict[str, str] | None = None, options: tuple[str, ...] = (), core: int | None = 1
+) -> Iterator[Target]:
+    """The service in front of a provider. `more`: for its environment; `core`: where it runs, None for all cores."""
     with tempfile.TemporaryDirectory() as home:
         with open(f"{home}/config.toml", "w", encoding="utf-8") as file:
             file.write(_CONFIG.format(port=upstream))
         dropped = ("FLEETGATE_STORE", "FLEETGATE_TOKEN", "PYTHONDONTWRITEBYTECODE")
         environ = {name: value for name, value in os.environ.items() if name not in dropped}
-        environ |= {"FLEETGATE_HOME": f"{home}/state", "FLEETGATE_CONFIG": f"{home}/config.toml", **more}
-        with _process([sys.executable, "-m", "fleetgate", "serve", "--port", "0"], environ) as process:
+        environ |= {"FLEETGATE_HOME": f"{home}/state", "FLEETGATE_CONFIG": f"{home}/config.toml", **(more or {})}
+        command = [sys.executable, "-m", "fleetgate", "serve", "--port", "0", *options]
+        with _process(command, environ, core=core) as process:
             _until(lambda: os.path.exists(f"{home}/state/serve.json"), "fleetgate serve")
             with open(f"{home}/state/serve.json", encoding="utf-8") as file:
                 port = json.load(file)["port"]
             _until(lambda: _answers(port, "/readyz"), "fleetgate serve")
-            yield Target(port, "/bench/v1", process.pid)
+            with open(f"{home}/state/token", encoding="utf-8") as file:
+                token = file.read().strip()
+            yield Target(port, "/bench/v1", process.pid, token=token)
 
 
 def _install_previous() -> str:
@@ -190,7 +201,8 @@ def nginx(upstream: int) -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def litellm(upstream: int) -> Iterator[Target]:
+def litellm(upstream: int, *, rust: bool = False) -> Iterator[Target]:
+    """`rust`: with its Rust core, for the routes that it serves."""
     python = os.environ.get("FLEETGATE_BENCH_LITELLM", "")
     if not python and (find_spec("litellm") is None or find_spec("fastapi") is None):
         raise NotHere("LiteLLM is not installed (FLEETGATE_BENCH_LITELLM names a Python that has litellm[proxy])")
@@ -205,6 +217,7 @@ def litellm(upstream: int) -> Iterator[Target]:
             **os.environ,
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "LITELLM_TELEMETRY": "False",
+            "LITELLM_RUST": str(rust),
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         }
         with _process([*command, "--host", "127.0.0.1"], environ, read=False) as process:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -10,19 +9,26 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic, perf_counter, sleep
-from urllib.request import urlopen
+from statistics import median
+from time import monotonic, sleep
+from typing import NamedTuple
+from urllib.request import Request, urlopen
 
+from benchmarks.gateways import pin
+from benchmarks.process_usage import cpu_s
 from benchmarks.report import Row, percentile
+from benchmarks.socket_load import Result, SocketLoad, lease_pair
 
+SMALL = bool(os.environ.get("FLEETGATE_BENCH_SMALL"))
 CLIENTS = 32
-SECONDS = 5.0
-IDLE_S = 5.0
+PAIRS = 200 if SMALL else 10_000  # in a round
+ROUNDS = 2 if SMALL else 9
+IDLE_S = 0.5 if SMALL else 5.0
 
 
 @contextmanager
-def service(store: str = "") -> Iterator[tuple[int, str, int, float]]:
-    """A service of its own: (port, token, pid, seconds until it answered)."""
+def service(store: str = "", core: int | None = None) -> Iterator[tuple[int, str, int, float]]:
+    """A service of its own, on one core or on all: (port, token, pid, seconds until it answered)."""
     with tempfile.TemporaryDirectory() as home:
         dropped = ("FLEETGATE_CONFIG", "FLEETGATE_STORE", "FLEETGATE_TOKEN", "PYTHONDONTWRITEBYTECODE")
         environ = {name: value for name, value in os.environ.items() if name not in dropped}
@@ -31,7 +37,7 @@ def service(store: str = "") -> Iterator[tuple[int, str, int, float]]:
             environ["FLEETGATE_STORE"] = store
         began = monotonic()
         command = [sys.executable, "-m", "fleetgate", "serve", "--port", "0"]
-        process = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL, preexec_fn=lambda: pin(core))
         try:
             address = f"{home}/state/serve.json"
             while not os.path.exists(address):
@@ -66,81 +72,86 @@ uvloop.run(main())
 
 
 @contextmanager
-def bare_service() -> Iterator[int]:
-    """The HTTP front with a handler that does nothing, for comparison."""
-    process = subprocess.Popen([sys.executable, "-c", BARE], stdout=subprocess.PIPE, text=True)
+def bare_service(core: int | None) -> Iterator[tuple[int, int]]:
+    """The HTTP front with a handler that does nothing, for comparison: (port, pid)."""
+    command = [sys.executable, "-c", BARE]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: pin(core))
     try:
         assert process.stdout is not None
-        yield int(process.stdout.readline())
+        yield int(process.stdout.readline()), process.pid
     finally:
         process.terminate()
         process.wait()
 
 
-async def _client(port: int, token: str, until: float, times: list[float]) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n".encode()
-    body = b'{"models":["umans/coder"],"wait_s":30}'
-    ask = b"POST /v1/leases HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body)
-    while monotonic() < until:
-        began = perf_counter()
-        writer.write(ask)
-        lease = (await _answer(reader)).split(b'"lease":"', 1)[1].split(b'"', 1)[0]
-        writer.write(b"POST /v1/leases/%s/release HTTP/1.1\r\n%sContent-Length: 0\r\n\r\n" % (lease, head))
-        await _answer(reader)
-        times.append(perf_counter() - began)
-    writer.close()
+class Round(NamedTuple):
+    """One round with the service or with the bare front."""
+
+    result: Result
+    cpu_us: float  # for each pair
 
 
-async def _answer(reader: asyncio.StreamReader) -> bytes:
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    return await reader.readexactly(int(head.split(b"content-length: ", 1)[1].split(b"\r", 1)[0]))
-
-
-async def _pairs(port: int, token: str, clients: int) -> list[float]:
-    times: list[float] = []
-    until = monotonic() + SECONDS
-    await asyncio.gather(*(_client(port, token, until, times) for _ in range(clients)))
-    return times
-
-
-def _cpu_s(pid: int) -> float:
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _round(load: SocketLoad, port: int, token: str, pid: int) -> Round:
+    before = cpu_s(pid)
+    result = load.run(port, lease_pair(port, token), CLIENTS, PAIRS)
+    return Round(result, (cpu_s(pid) - before) / result.exchanges * 1e6)
 
 
 def measure() -> list[Row]:
-    import uvloop
-
-    with service() as (port, token, pid, took):
-        before = _cpu_s(pid)
-        sleep(IDLE_S)
-        idle = 100 * (_cpu_s(pid) - before) / IDLE_S
-        uvloop.run(_pairs(port, token, 4))  # warm
-        before, began = _cpu_s(pid), monotonic()
-        times = uvloop.run(_pairs(port, token, CLIENTS))
-        wall = monotonic() - began
-        per_core = len(times) / (_cpu_s(pid) - before)
-    with bare_service() as port:
-        uvloop.run(_pairs(port, "x", 4))
-        began = monotonic()
-        bare = uvloop.run(_pairs(port, "x", CLIENTS))
-        bare_wall = monotonic() - began
-    pairs, bare_pairs = _figures(times, wall), _figures(bare, bare_wall)
-    ratio = percentile(times, 0.99) / percentile(bare, 0.99)
+    """The service and the bare front in alternating rounds, each on one core, the load on the other."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    load = SocketLoad()
+    rounds: list[tuple[Round, Round]] = []
+    pin(0)
+    try:
+        with service(core=1) as (port, token, pid, took), bare_service(core=1) as (bare_port, bare_pid):
+            before = cpu_s(pid)
+            sleep(IDLE_S)
+            idle = 100 * (cpu_s(pid) - before) / IDLE_S
+            commands = _commands(port, token)
+            for _ in range(ROUNDS + 1):
+                rounds.append((_round(load, port, token, pid), _round(load, bare_port, "x", bare_pid)))
+            commands = [after - then for after, then in zip(_commands(port, token), commands, strict=True)]
+    finally:
+        load.close()
+        if cores:
+            os.sched_setaffinity(0, cores)
+    ours, bare = zip(*rounds[1:], strict=True)  # the first is for warming up
+    ratio = median(one.cpu_us / other.cpu_us for one, other in rounds[1:])
     return [
         Row("`fleetgate serve`: start until it answers", f"{took:.2f} s", "under 1 s"),
         Row("the same, idle", f"{idle:.1f} % CPU", "under 1 %"),
         Row(
-            f"acquire + release over HTTP, {CLIENTS} clients on the same machine",
-            f"{pairs}, {ratio:.1f} times",
+            f"acquire + release over HTTP, {CLIENTS} clients, {ROUNDS} rounds, slowest to fastest",
+            _rates(ours),
             "10,000 pairs/s on one core, p99 under 20 ms",
-            f"the front alone: {bare_pairs}; by the service's own CPU time: {per_core:.0f} pairs/s on one core",
+            f"the front alone: {_rates(bare)}",
+        ),
+        Row(
+            "CPU for one pair, fastest to slowest round",
+            f"{_cpu(ours)}; {commands[0] / max(commands[1], 1):.0f} commands in a transaction",
+            "–",
+            f"the front alone: {_cpu(bare)}; a pair takes {ratio:.1f} times that of the same round",
         ),
     ]
 
 
-def _figures(times: list[float], wall: float) -> str:
-    p50, p99 = (1000 * percentile(times, part) for part in (0.5, 0.99))
-    return f"{len(times) / wall:.0f} pairs/s; p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+def _rates(rounds: tuple[Round, ...]) -> str:
+    rates = sorted(each.result.per_s for each in rounds)
+    took_s = [time for each in rounds for time in each.result.took_s]
+    p50, p99 = (1000 * percentile(took_s, part) for part in (0.5, 0.99))
+    share = median(each.result.own_share for each in rounds)
+    return f"{rates[0]:,.0f} to {rates[-1]:,.0f} pairs/s; p50 {p50:.1f}, p99 {p99:.1f} ms; load {share:.0%} of a core"
+
+
+def _cpu(rounds: tuple[Round, ...]) -> str:
+    used = [each.cpu_us for each in rounds]
+    return f"{min(used):.0f} to {max(used):.0f} µs"
+
+
+def _commands(port: int, token: str) -> list[float]:
+    """How many commands the service has decided, and in how many transactions."""
+    request = Request(f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {token}"})
+    lines = urlopen(request).read().decode().splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return [float(values[f"fleetgate_log_batch_size_{end}"]) for end in ("sum", "count")]

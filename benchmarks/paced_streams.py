@@ -6,15 +6,15 @@ provider sends it, and each client reads ten times a second what has gathered. `
 
 from __future__ import annotations
 
-import contextlib
 import resource
 import selectors
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from time import perf_counter, sleep
 from typing import NamedTuple
 
+from benchmarks.background import repeated
 from benchmarks.report import percentile
 from benchmarks.traffic import ANSWER, CHUNK, HEAD
 
@@ -53,22 +53,9 @@ class PacedStreams:
         self._selector.close()
         self._listener.close()
 
-    @contextlib.contextmanager
-    def answering(self) -> Iterator[None]:
-        """Answer any request: a proxy that starts may ask for something."""
-        stopped = threading.Event()
-
-        def answer() -> None:
-            while not stopped.is_set():
-                self._next_request(0.05, ANSWER)
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        try:
-            yield
-        finally:
-            stopped.set()
-            thread.join()
+    def answering(self) -> AbstractContextManager[None]:
+        """Answer any request meanwhile: a proxy that starts may ask for something."""
+        return repeated(lambda: self._next_request(0.05, ANSWER))
 
     def run(self, port: int, path: str, number: int, seconds: float, cpu_s: Callable[[], float]) -> Streams:
         """So many streams at once, through the proxy at a port."""

@@ -18,6 +18,7 @@ import uvloop
 
 from benchmarks.gateways import NotHere, Target, litellm, nginx, ours, pin, previous
 from benchmarks.paced_streams import PER_S, PacedStreams
+from benchmarks.process_usage import cpu_s, kernel_cpu_s, memory_mb
 from benchmarks.report import Row, percentile
 from benchmarks.traffic import Client, Provider, load
 
@@ -66,13 +67,13 @@ async def _one_round(targets: dict[str, Target], found: dict[str, Measured]) -> 
         into = found[name]
         port, path = target.port, f"{target.base}/chat/completions"
         slower = SLOW if name == "litellm" else 1
-        into.memory.append(_memory_mb(target.pid))
+        into.memory.append(memory_mb(target.pid))
         await load(port, path, CLIENTS, 2 if slower > 1 else 10)
-        before_s = _cpu_s(target.pid)
+        before_s = cpu_s(target.pid)
         clients, seconds = await load(port, path, CLIENTS, max(REQUESTS // CLIENTS // slower, 1))
         answers = sum(len(each.took) for each in clients)
         into.rates.append(answers / seconds)
-        into.cpu_us.append((_cpu_s(target.pid) - before_s) / max(answers, 1) * 1e6)
+        into.cpu_us.append((cpu_s(target.pid) - before_s) / max(answers, 1) * 1e6)
         into.count(clients)
         clients, _ = await load(port, path, 1, max(ONE_CLIENT // slower, 5))
         into.one.extend(clients[0].took)
@@ -85,9 +86,9 @@ async def _one_round(targets: dict[str, Target], found: dict[str, Measured]) -> 
 
 async def _paced(target: Target, number: int) -> Paced:
     """So many streams of 100 events a second, at once."""
-    before_s = _cpu_s(target.pid)
+    before_s = cpu_s(target.pid)
     clients, seconds = await load(target.port, f"{target.base}/stream/{EVENTS}/10", number, 1)
-    cpu = (_cpu_s(target.pid) - before_s) / seconds
+    cpu = (cpu_s(target.pid) - before_s) / seconds
     whole = [each for each in clients if each.took]
     late = [each.took[0] - EVENTS / 100 for each in whole]
     tenth = max(EVENTS // 10, 1)
@@ -108,19 +109,25 @@ class MostStreams(NamedTuple):
 
     good: int
     too_many: int
+    share: float  # of a core, with the most streams
     event_us: float  # CPU for one event, with the first number of streams
+    kernel_us: float  # and how much of it the kernel took
 
 
 def _how_many(load: PacedStreams, target: Target) -> MostStreams:
-    good, number, event_us = 0, FIRST_STREAMS, 0.0
+    good, number, share, event_us, kernel_us = 0, FIRST_STREAMS, 0.0, 0.0, 0.0
+    path = f"{target.base}/chat/completions"
     while number <= MOST_STREAMS:
-        path = f"{target.base}/chat/completions"
-        found = load.run(target.port, path, number, STREAMS_S, lambda: _cpu_s(target.pid))
-        event_us = event_us or found.cpu / number / PER_S * 1e6
+        before, kernel_before = cpu_s(target.pid), kernel_cpu_s(target.pid)
+        found = load.run(target.port, path, number, STREAMS_S, lambda: cpu_s(target.pid))
+        if not event_us:
+            event_us = found.cpu / number / PER_S * 1e6
+            used_s = cpu_s(target.pid) - before
+            kernel_us = event_us * (kernel_cpu_s(target.pid) - kernel_before) / used_s if used_s else 0.0
         if not found.kept_up:
-            return MostStreams(good, number, event_us)
-        good, number = number, number * 5 // 4
-    return MostStreams(good, 0, event_us)
+            return MostStreams(good, number, share, event_us, kernel_us)
+        good, share, number = number, found.cpu, number * 5 // 4
+    return MostStreams(good, 0, share, event_us, kernel_us)
 
 
 def _most_streams() -> dict[str, MostStreams]:
@@ -139,29 +146,12 @@ def _most_streams() -> dict[str, MostStreams]:
     return found
 
 
-def _cpu_s(pid: int) -> float:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError):
-        return 0.0
-
-
-def _memory_mb(pid: int) -> float:
-    try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-    except (OSError, ValueError):
-        return 0.0
-
-
 async def _memory_with_streams(target: Target) -> float:
     """While many streams are open."""
     asks = asyncio.create_task(load(target.port, f"{target.base}/stream/{EVENTS}/20", MEMORY_STREAMS, 1))
     most = 0.0
     while not asks.done():
-        most = max(most, _memory_mb(target.pid))
+        most = max(most, memory_mb(target.pid))
         await asyncio.sleep(0.05)
     await asks
     return most
@@ -173,7 +163,7 @@ async def _memory_with_idle_connections(target: Target) -> float:
     for _ in range(IDLE_CONNECTIONS):
         made.append((await loop.create_connection(asyncio.Protocol, "127.0.0.1", target.port))[0])
     await asyncio.sleep(0.5)
-    memory = _memory_mb(target.pid)
+    memory = memory_mb(target.pid)
     for transport in made:
         transport.abort()
     return memory
@@ -255,11 +245,12 @@ def _rows(run: Run) -> list[Row]:
         return f"{one.late_s * 1000:.0f} / {one.grown_s * 1000:.0f}, {one.cpu:.0%} of a core"
 
     def most(name: str) -> str:
-        good, too_many, _ = run.most[name]
-        return f"{good:,}" + (f" (not {too_many:,})" if too_many else " (no end found)")
+        found = run.most[name]
+        end = f"not {found.too_many:,}" if found.too_many else "no end found"
+        return f"{found.good:,} ({end}" + (f"; {found.share:.0%} of a core)" if found.share else ")")
 
     def event(name: str) -> str:
-        return f"{run.most[name].event_us:.1f}"
+        return f"{run.most[name].event_us:.1f} ({run.most[name].kernel_us:.1f} in the kernel)"
 
     def memory(name: str) -> str:
         return f"{found[name].memory[0]:.0f} / {run.memory_mb[name]:.0f} / {run.idle_mb[name]:.0f}"

@@ -14,6 +14,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
 CHUNK = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
+BODY = b'{"model":"m1","messages":[{"role":"user","content":"%s"}]}' % (b"hello " * 50)
 
 
 class Provider(asyncio.Protocol):
@@ -62,11 +63,10 @@ class Client(asyncio.Protocol):
     transport: asyncio.Transport
 
     def __init__(self, path: str, times: int, done: asyncio.Future[None]) -> None:
-        body = b'{"model":"m1","messages":[{"role":"user","content":"%s"}]}' % (b"hello " * 50)
         self._request = (
             f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer some-key-of-a-client\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        ).encode() + body
+            f"Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n"
+        ).encode() + BODY
         self._left = times
         self._done = done
         self._data = b""
