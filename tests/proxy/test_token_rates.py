@@ -25,6 +25,8 @@ from tests.proxy.proxied import Proxied
 
 SOAK = bool(os.environ.get("FLEETGATE_SOAK"))
 SECONDS = 120 if SOAK else 12
+MOST_SECONDS = 4 * SECONDS  # on a machine that is busy with other things
+TICK_S = 0.05
 CLIENTS = 40
 THINK_S = 1.8  # at most. A call takes 1.1 s, so forty clients want twenty calls in a second
 BYTES_PER_TOKEN = 4
@@ -63,6 +65,19 @@ def usage(request: SeenRequest) -> Usage:
     return Usage(input=len(request.body) // BYTES_PER_TOKEN, cache_read=500, output=int(request.headers["x-output"]))
 
 
+async def busy_aware_sleep(seconds: float) -> None:
+    """Sleep, and add what the machine took away: clients that do not get a core want fewer tokens than there are, and
+    their late start counts for less in a longer run. Nothing is added where this loop is on time.
+    """
+    loop = asyncio.get_running_loop()
+    until, last = loop.time() + seconds, loop.time() + MOST_SECONDS
+    while (now := loop.time()) < min(until, last):
+        await asyncio.sleep(TICK_S)
+        late_s = loop.time() - now - TICK_S
+        if late_s > TICK_S:
+            until += 4 * late_s
+
+
 class Fleet:
     """Clients that call, think, and call again, and what they saw."""
 
@@ -78,7 +93,7 @@ class Fleet:
                 for model in MODELS
                 for number in range(CLIENTS)
             ]
-            await asyncio.sleep(seconds)
+            await busy_aware_sleep(seconds)
             for client in clients:
                 client.cancel()
             for ended in await asyncio.gather(*clients, return_exceptions=True):
@@ -96,7 +111,7 @@ class Fleet:
                 self.statuses[response.status] += 1
 
 
-@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.timeout(MOST_SECONDS + 60)
 def test_v6_clients_at_twice_the_rate_use_its_tokens_and_see_no_refusal(proxied: Callable[..., Proxied]) -> None:
     with FakeProvider(rates=provider_rates(), usage=usage, latency_s=0.3, chunk_delay_s=0.2) as provider:
         fleet = Fleet(proxied(provider))

@@ -140,7 +140,9 @@ def test_c3_every_variable_that_is_read_is_documented_and_the_other_way_round() 
     config_path(environ)
     store_url(environ)
     own = {name for name in environ.asked if name.startswith(("FLEETGATE_", "AIDEVOPS_"))}
-    assert own | {"FLEETGATE_HOST"} == set(VARIABLES)  # that one is read where processes are named
+    elsewhere = {"FLEETGATE_HOST"}  # read where processes are named
+    elsewhere |= {"FLEETGATE_SERVICE", "FLEETGATE_KEY"}  # and where a service elsewhere is asked
+    assert own | elsewhere == set(VARIABLES)
 
 
 NEAR = st.lists(

@@ -19,6 +19,10 @@ class HostAuto(Struct, frozen=True):
     max: int = 8
 
 
+# Which calls the proxy may send with the login of an account that they did not bring (rule Z6).
+SHARE_LOGIN = ("none", "agents", "owner", "trusted")
+
+
 class Provider(Struct, frozen=True):
     """Where a provider is, where its key is to be found (never the key), and how to ask it for its usage."""
 
@@ -33,6 +37,7 @@ class Provider(Struct, frozen=True):
     comment_after_ms: int = 0  # after how long in the queue a stream begins with comments; 0: never
     rates: str = "follow"  # or "ignore": what its responses report about its rates (rule V6)
     identity_path: str | None = None  # where the proxy asks whose login a token is; None: what is known, "": nowhere
+    share_login: str = "agents"  # one of SHARE_LOGIN
     env: dict[str, str] = field(default_factory=dict)  # with which its agents find the login: gate/providers
 
 

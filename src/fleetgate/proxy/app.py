@@ -64,9 +64,12 @@ class Proxy:
         find_key: Callable[[str], AccessKey | None] = lambda _: None,
         folder: str,
         trusts: Callable[[object], bool] | None = None,
+        owns: Callable[[object], bool] | None = None,
         on_end: Callable[[Exchange, float], None] | None = None,
     ) -> None:
         """`trusts`: whether a connection comes from a trusted local user; without it, all on loopback do.
+
+        `owns`: whether it comes from the service's own user; without it, none does.
 
         `on_end` is called with each call that has ended, and the seconds that it took.
         """
@@ -76,6 +79,7 @@ class Proxy:
         self._slots = CallSlots(self._calls, lambda: self._callers, self._price_of)
         self._loopback = loopback
         self._trusts = trusts or (lambda _: loopback)
+        self._owns = owns or (lambda _: False)
         self._is_token = is_token
         self._find_key = find_key
         self._folder = folder
@@ -228,6 +232,7 @@ class Proxy:
         passed_on = ours is not None and b"proxy-secret" in asked.ours  # by a reverse proxy: it is no local user's
         if passed_on and asked.keys.get(b"authorization", b"")[:7].lower() != b"bearer ":
             asked.keys.pop(b"authorization", None)  # the password that the reverse proxy asked for
+        exchange.by_own_user = lambda: not passed_on and self._owns(request.peer)
         key = self._callers.read_key(exchange, lambda: not passed_on and self._trusts(request.peer))
         exchange.hold_s = exchange.upstream.hold_s
         exchange.since = self._calls.now()

@@ -22,11 +22,12 @@ from fleetgate.gate.access_keys import PREFIX
 from fleetgate.log.protocol import StoreError
 from fleetgate.proxy.calls.conversations import conversation_of
 from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
+from fleetgate.proxy.calls.shared_logins import SharedLogins
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.headers import bare_key, key_of, text_of, without_key
 from fleetgate.proxy.http_client.connection import UpstreamResponse
 from fleetgate.proxy.identity_question import ask_identity
-from fleetgate.proxy.key_accounts import ANY_KEY, KeyAccounts
+from fleetgate.proxy.key_accounts import ANY_KEY, KeyAccounts, KeyOwner
 from fleetgate.proxy.login_identities import LoginIdentities, is_unnamed
 from fleetgate.proxy.providers import ProxiedProviders
 from fleetgate.proxy.request_body import clean_name, is_counted, model_in_path, read_call, without_encoding
@@ -63,6 +64,7 @@ class Callers:
         self._find_key = find_key
         self._here = here  # who is trusted without a token, in words
         self._names: dict[tuple[str, str, str], str] = {}
+        self.logins = SharedLogins(accounts, accounts_of_set)
 
     def read_key(self, exchange: Exchange, is_local: Callable[[], bool]) -> str:
         """The key that a request brings along, without ours; `is_local`: a trusted local user sent it. ProxyRefusal."""
@@ -82,6 +84,7 @@ class Callers:
             exchange.query = without_key(exchange.query)
         for name in ours:
             asked.keys.pop(name, None)
+        exchange.shows_token = token and exchange.access_key is None
         exchange.trusted = token or is_local()
         key = key_of(asked, exchange.query)
         if not key and not exchange.trusted:
@@ -120,19 +123,24 @@ class Callers:
     def choose(self, exchange: Exchange, key: str) -> None:
         """The models that may answer it; none where no model is called, and no slot is needed. ProxyRefusal."""
         provider = exchange.route.provider
+        exchange.key, exchange.roams, exchange.uses_set, exchange.set_accounts = "", False, False, ()
+        exchange.secret = key
         named = exchange.route.account or self._account_to_swap(exchange)
         known = self._accounts.find(provider, key) if key else None
         if named and not exchange.trusted and (known is None or known != (named, True)):
             sentence = f"{provider}@{named} is for callers that show its own key or Fleetgate's token"
             raise ProxyRefusal(401, "key_wrong", sentence)
-        exchange.secret = key
-        if named or not key:
+        login = self._login_of_run(exchange, known) if not named else ""
+        if login:
+            exchange.account, exchange.own = login, known is not None
+        elif named or not key:
             exchange.account = named or DEFAULT_ACCOUNT
             if exchange.trusted:
                 exchange.key = self._accounts.key_of(provider, exchange.account)
             exchange.own = bool(exchange.key) or known == (exchange.account, True)
         elif known is not None:
             exchange.account, exchange.own = known
+            exchange.roams = self._identities.is_login(exchange) and self.logins.roams(exchange, known)
         else:
             exchange.account = self._accounts.accepted_as(provider, key)
             if not exchange.account:
@@ -141,7 +149,13 @@ class Callers:
                 exchange.account = exchange.account or self._accounts.name_of(provider, key)
         if not exchange.own and not exchange.key and key and known is None and self._accounts.is_refused(provider, key):
             raise _refused(provider)
-        self._name_model(exchange)
+        self._name_model(exchange, login)
+
+    def _login_of_run(self, exchange: Exchange, known: KeyOwner | None) -> str:
+        """The account of the call's run, where its login is sent instead of another one, or of nothing."""
+        if exchange.secret and (known is None or not self._identities.is_login(exchange)):
+            return ""  # it brings a key, or a token that nothing is known of
+        return self.logins.of_run(exchange, _account_of_run(exchange), known)
 
     def _account_to_swap(self, exchange: Exchange) -> str:
         """The account of the call's run, where the config has its key, which goes upstream then."""
@@ -157,7 +171,7 @@ class Callers:
             return True
         return self._identities.is_login(exchange) and not self._identities.is_nameless(exchange.route.provider)
 
-    def _name_model(self, exchange: Exchange) -> None:
+    def _name_model(self, exchange: Exchange, login: str) -> None:
         if not is_counted(exchange.method, exchange.path):
             return
         exchange.name = model_in_path(exchange.path.decode("latin-1"))
@@ -169,13 +183,21 @@ class Callers:
                 raise
         exchange.name = exchange.name or exchange.fields.model
         if exchange.name:
-            self._fill(exchange)
+            self._fill(exchange, login)
 
-    def _fill(self, exchange: Exchange) -> None:
-        """The candidates of a call, by the account that it has now."""
+    def _fill(self, exchange: Exchange, login: str = "") -> None:
+        """The candidates of a call, by the account that it has now; with `login`, sent with the login of that one."""
         route, account = exchange.route, UNVERIFIED if exchange.apart else exchange.account
+        if exchange.roams:
+            account = DEFAULT_ACCOUNT
         exchange.model = self._as_known(route.provider, account, exchange.name)
-        exchange.candidates = {exchange.model: CallCandidate(exchange.upstream, "", exchange.key, exchange.own)}
+        upstream = self._upstreams.find(route.provider, login) if login else exchange.upstream
+        candidate = CallCandidate(upstream, "", exchange.key, exchange.own, bool(login))
+        exchange.candidates = {exchange.model: candidate}
+        if login:
+            exchange.models = (exchange.model,)
+            exchange.set_accounts = (login,) if login == DEFAULT_ACCOUNT else ()
+            return
         if self._settings.fallback and exchange.body.whole and _can_be_renamed(exchange):
             self._add_fallbacks(exchange, route, account)
         exchange.models = tuple(exchange.candidates)
@@ -183,17 +205,26 @@ class Callers:
             self._use_set(exchange, members)
 
     def _use_set(self, exchange: Exchange, members: tuple[str, ...]) -> None:
-        """Let a call that names no account, and brings no key, use the accounts of the set whose key the config has.
+        """Let a call that names no account use the accounts of the set whose credential may be sent with it.
 
-        One that brings the key of the default account uses that account. ProxyRefusal.
+        Those are accounts with a key in the config, those whose login is shared with such calls, and its own. A call
+        that brings the key of the default account uses that account. ProxyRefusal.
         """
         provider = exchange.route.provider
-        if exchange.secret or not exchange.trusted:
+        if not exchange.trusted or (exchange.secret and not exchange.roams):
             exchange.set_accounts = (DEFAULT_ACCOUNT,)
             return
-        keys = {account: key for account in members if (key := self._accounts.key_of(provider, account))}
-        if not keys:
-            sentence = f"no account of {provider} has a key here: set key_env in [providers.'{provider}@{members[0]}']"
+        usable: dict[str, tuple[str, bool, bool]] = {}  # by account: key, whether it is the account's own, login
+        for account in members:
+            if key := self._accounts.key_of(provider, account):
+                usable[account] = key, True, False
+            elif exchange.roams and account == exchange.account:
+                usable[account] = "", exchange.own, False
+            elif self.logins.may_use(exchange, account, brings_login=exchange.roams):
+                usable[account] = "", exchange.roams, True
+        if not usable:
+            table = f"[providers.'{provider}@{members[0]}']"
+            sentence = f"no account of {provider} has a key here: set key_env in {table}, or share_login to use a login"
             raise ProxyRefusal(503, "no_credentials", sentence)
         found: dict[str, CallCandidate] = {}
         for model, candidate in exchange.candidates.items():
@@ -201,11 +232,11 @@ class Callers:
             if head != provider:
                 found[model] = candidate
                 continue
-            for account, key in keys.items():
+            for account, (key, own, login) in usable.items():
                 upstream = self._upstreams.find(provider, account)
-                found[str(Model(provider, account, name))] = CallCandidate(upstream, candidate.name, key, True)
+                found[str(Model(provider, account, name))] = CallCandidate(upstream, candidate.name, key, own, login)
         exchange.candidates, exchange.uses_set = found, True
-        exchange.set_accounts = () if len(keys) == len(members) else tuple(keys)
+        exchange.set_accounts = () if len(usable) == len(members) else tuple(usable)
         exchange.conversation = conversation_of(self._accounts.salt, exchange.session, exchange.fields.messages)
 
     def _add_fallbacks(self, exchange: Exchange, route: Route, account: str) -> None:

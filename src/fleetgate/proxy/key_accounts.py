@@ -16,6 +16,7 @@ import hmac
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import blake2b
 from stat import S_ISREG
 from time import monotonic, time
@@ -28,7 +29,8 @@ from fleetgate.core.model_names import DEFAULT_ACCOUNT
 from fleetgate.gate.providers.account_login import login_variables
 from fleetgate.gate.providers.credential_tokens import tokens_in
 from fleetgate.gate.providers.credentials import WELL_KNOWN, read_file
-from fleetgate.gate.providers.login_files import login_files
+from fleetgate.gate.providers.login_files import LoginFile, login_files
+from fleetgate.gate.providers.login_token import login_token
 
 _MOST = 10_000  # keys remembered
 _MOST_FORMER = 64  # tokens that were in the files of a provider
@@ -94,9 +96,29 @@ class KeyAccounts:
         return found
 
     def key_of(self, provider: str, account: str) -> str:
-        """The key that the config has for an account, or nothing. (Keys in files belong to agents.)"""
+        """The key that the config has for an account, or nothing. Logins in files are those of `login_of`."""
         given = self._providers.get(_entry(provider, account), Provider())
         return os.environ.get(given.key_env, "") if given.key_env else ""
+
+    def login_of(self, provider: str, account: str) -> str:
+        """The valid token of an account's login, read from its file now; nothing where there is none, or a key."""
+        given = self._providers.get(_entry(provider, account), Provider())
+        if given.key_env:
+            return ""
+        if given.credential_file:
+            with suppress(ConfigError):
+                return login_token(LoginFile(expand_home(given.credential_file)), provider)
+            return ""
+        files = self._login_files(provider, account)
+        return next((token for file in files if (token := login_token(file, provider))), "")
+
+    def shared_with(self, provider: str, account: str) -> str:
+        """Which calls may be sent with the login of an account: one of SHARE_LOGIN."""
+        return self._providers.get(_entry(provider, account), Provider()).share_login
+
+    def _login_files(self, provider: str, account: str) -> list[LoginFile]:
+        login = login_variables(_entry(provider, account), self._providers)
+        return login_files(provider, login if account != DEFAULT_ACCOUNT else {**os.environ, **login})
 
     def _current(self, provider: str) -> dict[bytes, str]:
         """The accounts of a provider by the digests of their tokens."""
@@ -119,14 +141,11 @@ class KeyAccounts:
             return {os.environ.get(given.key_env, "")} - {""}
         if given.credential_file:
             return set(self._in_file(provider, given.credential_file))
-        login = login_variables(_entry(provider, account), self._providers)
-        if account != DEFAULT_ACCOUNT:
-            files, tokens = login_files(provider, login), set()
-        else:
-            files = login_files(provider, {**os.environ, **login})
+        tokens: set[str] = set()
+        if account == DEFAULT_ACCOUNT:
             names = () if given.env else WELL_KNOWN.get(provider, ())
             tokens = {os.environ.get(name, "") for name in names} - {""}
-        for file in files:
+        for file in self._login_files(provider, account):
             tokens |= self._in_file(provider, file.path, file.key)
         return tokens
 

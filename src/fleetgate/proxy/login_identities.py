@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from fleetgate.gate.providers.credential_owner import claims_of
 from fleetgate.proxy.calls.exchange import Exchange
+from fleetgate.proxy.headers import Pairs
 
 _MOST = 10_000
 _SAID_BY_PROVIDER = (b"anthropic-organization-id", b"openai-organization", b"chatgpt-account-id")
@@ -119,6 +120,14 @@ class LoginIdentities:
 def is_unnamed(account: str) -> bool:
     """Whether an account has its name of a key or of an identity, not of the config."""
     return account.startswith(_UNNAMED)
+
+
+def of_account(headers: Pairs, token: str) -> Pairs:
+    """The headers of a request that is sent with another login: Codex names its account in one of them."""
+    if not any(name == _CLAIMED for name, _ in headers):
+        return headers
+    account = _claimed(token)
+    return [pair for pair in headers if pair[0] != _CLAIMED] + ([(_CLAIMED, account)] if account else [])
 
 
 def _is_bearer(exchange: Exchange) -> bool:

@@ -115,6 +115,8 @@ key_env = "WORK_ANTHROPIC_KEY"
 # And one that agents log in to in a folder of its own.
 [providers."anthropic@spare"]
 env = { CLAUDE_CONFIG_DIR = "~/.claude-spare" }
+# The proxy sends calls with this login only for agents of yours that are logged in to another account of the set.
+share_login = "agents"
 
 # What the proxy tries instead of a model that is rate-limited or overloaded.
 [fallback]
@@ -225,6 +227,11 @@ VARIABLES = {
     "FLEETGATE_PROVIDERS": ("Only these providers may be used.", "anthropic,umans"),
     "FLEETGATE_HOST": ("The name of this host; processes with another name count as another host.", "builder-7"),
     "FLEETGATE_TOKEN": ("The token for changes over HTTP, instead of the one in the state folder.", "…"),
+    "FLEETGATE_SERVICE": (
+        "A service elsewhere, which commands that read or change the gate ask instead of the store of this machine.",
+        "https://gate.example.org",
+    ),
+    "FLEETGATE_KEY": ("The access key for such a service, or for `fleetgate key --service`.", "…"),
     "FLEETGATE_BYPASS": ("Run without a slot; recorded in the history.", "1"),
     "FLEETGATE_SANDBOX_DISABLED": ("Skip `[run] wrap`.", "1"),
     "AIDEVOPS_OPUS_CONCURRENCY_CAP": ("Replaces every agents cap on claude opus.", "6"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetgate.config import value_types as v
 from fleetgate.config.errors import BadValue
 from fleetgate.config.schema.shapes import Key, Map, Scalar, Table
-from fleetgate.config.settings import Provider
+from fleetgate.config.settings import SHARE_LOGIN, Provider
 from fleetgate.config.units import format_duration, found, parse_duration_ms
 
 _DURATION = Scalar("duration", parse_duration_ms)
@@ -136,6 +136,17 @@ PROVIDER = Table(
             "`GET base_url + identity_path` names the organization in a header. An empty text turns it off.",
             '"/v1/models"',
             '`"/v1/models"` for `anthropic`, else none',
+        ),
+        Key(
+            "share_login",
+            Scalar(
+                " or ".join(f'"{choice}"' for choice in SHARE_LOGIN), lambda value: v.read_choice(value, SHARE_LOGIN)
+            ),
+            "Which calls the proxy may send with the login of this account, if they did not bring it: none, those that "
+            "your own agents make with another login of yours, all calls of yours, or also those of others whom the "
+            "service trusts (access keys, local users). See [accounts](accounts.md#logins).",
+            '"owner"',
+            f'`"{Provider().share_login}"`',
         ),
         Key(
             "env",

@@ -27,7 +27,7 @@ def tokens_in(content: bytes, provider: str, part: str = "") -> frozenset[str]:
     if isinstance(document, dict):
         document = document.get(part) if part else _own_part(document, provider)
     if isinstance(document, str):
-        return frozenset((document,)) if _is_token(document) else frozenset()
+        return frozenset((document,)) if is_token(document) else frozenset()
     return frozenset(_in_members(document, _DEEPEST))
 
 
@@ -54,7 +54,7 @@ def _in_members(value: object, deep: int) -> Iterator[str]:
             any(word in plain for word in _SENT)
             and not any(word in plain for word in _NOT_SENT)
             and not plain.endswith("id")
-            and _is_token(each)
+            and is_token(each)
         ):
             yield each
 
@@ -66,11 +66,12 @@ def _in_lines(content: bytes) -> Iterator[str]:
         name, equals, value = line.removeprefix("export ").strip().partition("=")
         if equals and name.strip().isidentifier():
             value = value.strip().strip("\"'")
-            if _is_token(value):
+            if is_token(value):
                 yield value
-        if _is_token(line):
+        if is_token(line):
             yield line
 
 
-def _is_token(text: str) -> bool:
+def is_token(text: str) -> bool:
+    """Whether a text may be a whole token."""
     return len(text) >= LEAST_LENGTH and text.isascii() and text.isprintable() and " " not in text

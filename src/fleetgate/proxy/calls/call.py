@@ -36,13 +36,12 @@ from fleetgate.gate.library.usage_arguments import UNUSED
 from fleetgate.gate.serving.model_calls import NotInTime
 from fleetgate.gate.serving.reported_rates import report_rates
 from fleetgate.log.protocol import StoreError
-from fleetgate.proxy.callers import STORED_S
 from fleetgate.proxy.calls import retries
 from fleetgate.proxy.calls.early_stream import EarlyStream, wants_stream
 from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
 from fleetgate.proxy.calls.key_trial import wait_for_trial
 from fleetgate.proxy.calls.response_relay import BrokenOff, ResponseRelay, outcome_headers, send_refusal
-from fleetgate.proxy.calls.shared_parts import CallParts
+from fleetgate.proxy.calls.shared_parts import CallParts, until_stored
 from fleetgate.proxy.calls.slots import chosen_candidate, left_s
 from fleetgate.proxy.calls.upstream_request import may_arrive_twice, upstream_request
 from fleetgate.proxy.errors import ProxyRefusal, no_slot
@@ -186,7 +185,12 @@ class UpstreamCall:
         except StoreError as outage:
             self._wait_for_store(outage)
             return
-        candidate = chosen_candidate(exchange)
+        candidate = self._parts.callers.logins.read(exchange, chosen_candidate(exchange))
+        if candidate is None:  # the login has expired while the call waited
+            self._parts.slots.release_slot(exchange)
+            self._parts.callers.choose(exchange, exchange.secret)
+            self._attempt()
+            return
         exchange.outcome = None
         exchange.upstream, exchange.own = candidate.upstream, candidate.own
         self._send(candidate)
@@ -275,7 +279,7 @@ class UpstreamCall:
                 self._begin_relay(response, b"")
             else:  # the client gets its answer when what was learned is on disk
                 response.on_news = None
-                self._help(_until(stored), lambda _: None if self._ended else self._begin_relay(response, b""))
+                self._help(until_stored(stored), lambda _: None if self._ended else self._begin_relay(response, b""))
             return
         if response.status:
             if not self._error_start:
@@ -309,7 +313,7 @@ class UpstreamCall:
         exchange.outcome = retries.classify(exchange, response, self._error_start)
         if self._parts.callers.hear_refusal(exchange, response):
             slots.adopt(exchange)
-        if not retries.is_tried_again(exchange):
+        if not (self._parts.callers.logins.judge_refusal(exchange) or retries.is_tried_again(exchange)):
             self._begin_relay(response, self._error_start)
             return
         response.close()
@@ -439,8 +443,3 @@ class UpstreamCall:
             parts.on_end(exchange, seconds)
         if not request.responded and not request.gone:
             request.abort()  # the client must not take a part for the whole
-
-
-async def _until(stored: asyncio.Task[None]) -> None:
-    """Wait for a task that goes on even if this call ends. A store that does not answer is not waited for."""
-    await asyncio.wait((stored,), timeout=STORED_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 from typing import NamedTuple
 
@@ -20,6 +21,10 @@ from fleetgate.proxy.unproven_keys import TrialPlace
 from fleetgate.signals.outcome import Outcome
 
 
+def _is_not() -> bool:
+    return False
+
+
 class CallCandidate(NamedTuple):
     """Whom a request may be sent to: with another model's name, or with a key of ours."""
 
@@ -27,6 +32,7 @@ class CallCandidate(NamedTuple):
     name: str  # empty: as the client has it
     key: str  # empty: the client's own
     own: bool  # what is sent is the credential of the account that is asked: if it is refused, the account is
+    login: bool = False  # the key is the account's login, which is read when the call is sent
 
 
 class Exchange:
@@ -41,6 +47,7 @@ class Exchange:
         "attempts",
         "began",
         "body",
+        "by_own_user",
         "bytes_sent",
         "candidates",
         "client",
@@ -58,6 +65,8 @@ class Exchange:
         "key",
         "lease",
         "login_lock",
+        "login_sent",
+        "logins_refused",
         "method",
         "model",
         "model_in_path",
@@ -75,12 +84,14 @@ class Exchange:
         "queued_at",
         "reader",
         "readings",
+        "roams",
         "route",
         "run",
         "run_model",
         "secret",
         "session",
         "set_accounts",
+        "shows_token",
         "since",
         "status",
         "trusted",
@@ -105,12 +116,17 @@ class Exchange:
         self.headers: CallHeaders
         self.body = body
         self.trusted = False  # the client may use the keys of the config
+        self.by_own_user: Callable[[], bool] = _is_not  # whether the client is of the service's own user
+        self.shows_token = False  # the client brought the service's own token
         self.access_key: AccessKey | None = None  # that the client brought
         self.access_key_name = ""  # of that key, or of the key that the run was requested with: its caps count
         self.key = ""  # to be sent instead of the client's own
         self.own = False  # what is sent is the account's own credential
         self.secret = ""  # the client's own key
         self.account = ""
+        self.roams = False  # it brought the login of an account of a set, and may use the others
+        self.logins_refused = 0  # of accounts whose login it was sent with
+        self.login_sent = False  # the attempt under way has the login of an account, read from its file
         self.unproven = False  # the client's key is of no account yet: the provider has yet to accept it
         self.apart = False  # until then it stays out of the queue
         self.login_lock: asyncio.Lock | None = None  # held meanwhile, where its answer shows whose login it is

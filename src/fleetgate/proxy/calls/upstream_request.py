@@ -6,6 +6,7 @@ from fleetgate.proxy.body_pieces import body_pieces
 from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
 from fleetgate.proxy.headers import Pairs, header_for, looked_at, without_key
 from fleetgate.proxy.http_client.connection import UpstreamRequest
+from fleetgate.proxy.login_identities import of_account
 from fleetgate.proxy.request_body import path_with_model, with_model, without_encoding
 
 _HARMLESS = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -27,6 +28,8 @@ def upstream_request(exchange: Exchange, candidate: CallCandidate | None) -> Ups
                 data = without_encoding(data, exchange.headers.encoding) or data
                 headers = [pair for pair in headers if pair[0] != b"content-encoding"]
             data = with_model(data, candidate.name, exchange.headers.content_type)
+    if candidate is not None and candidate.login:
+        headers = of_account(headers, key)
     if key:
         headers.append(header_for(key, upstream.api, upstream.host))
         query = without_key(query) if b"key=" in query else query
