@@ -656,6 +656,29 @@ def build_sets(folder: Path) -> None:
     _write(set_log(), folder / "events-sets.jsonl", folder / "snapshot-1-sets.json")
 
 
+def run_call_log() -> list[tuple[int, list[ev.Event]]]:
+    """A log about calls of runs that go on while others wait for a plan window, and for the rest of a budget."""
+    engine = Engine(me=ALICE)
+    caps = (Rule("agents", "host", cap=9), Rule("requests", "anthropic", cap=1, cooldown_ms=0, on_429="pause"))
+    calls = Spec((SONNET,), "requests", work_class="batch")
+    usage = Usage(1, 500, source=RESPONSE)
+    commands: list[tuple[int, cmd.Command]] = [
+        (0, cmd.LoadFile("config.toml", "d1", 1, caps, plans=(PlanRule("anthropic"),))),
+        (1, cmd.SetBudget(BudgetRule("project", "tokens", 1_000, "day"))),
+        (2, cmd.Acquire("run", Spec((SONNET,), host="h1"), BOB, estimate=usage)),
+        (3, cmd.ObservePlan("anthropic", (PlanReading("5h", 9_000, 3_600_000, 18_000_000),))),
+        (4, cmd.Acquire("outside", calls, ALICE)),
+        (5, cmd.Acquire("c1", calls, ALICE, run="run", estimate=usage)),
+        (6, cmd.Acquire("c2", calls, ALICE, run="run", estimate=usage)),
+    ]
+    return [(T0 + at, engine.handle(cmd.Tick(), T0 + at) + engine.handle(command, T0 + at)) for at, command in commands]
+
+
+def build_run_calls(folder: Path) -> None:
+    """Write the files about calls of runs."""
+    _write(run_call_log(), folder / "events-run-calls.jsonl", folder / "snapshot-1-run-calls.json")
+
+
 def read_log(path: Path) -> list[tuple[int, list[ev.Event]]]:
     """A log's lines, by the decoder that the stores use."""
     lines = path.read_bytes().splitlines()
@@ -836,6 +859,14 @@ def test_a_log_about_usage_and_budgets_means_what_it_meant() -> None:
     assert loaded((HERE / "snapshot-1-budgets.json").read_bytes()).export() == state.export()
 
 
+def test_a_log_about_calls_of_runs_means_what_it_meant() -> None:
+    state = replayed(read_log(HERE / "events-run-calls.jsonl"))
+    check_invariants(state)
+    assert list(state.leases) == ["run", "c1"]
+    assert {ticket.id: ticket.spec.of_run for ticket in state.tickets.values()} == {"outside": "", "c2": "run"}
+    assert loaded((HERE / "snapshot-1-run-calls.json").read_bytes()).export() == state.export()
+
+
 def test_a_log_about_stopped_runs_means_what_it_meant() -> None:
     state = replayed(read_log(HERE / "events-stops.jsonl"))
     check_invariants(state)
@@ -975,4 +1006,5 @@ if __name__ == "__main__":
     build_keys(target)
     build_authors(target)
     build_sets(target)
+    build_run_calls(target)
     build(target)

@@ -213,6 +213,36 @@ def test_z4_the_history_says_why_a_request_was_spilled() -> None:
     ]
 
 
+def test_z4_accounts_without_a_credential_are_named_where_a_request_was_spilled_or_waits() -> None:
+    gate = Gate(caps=(cap("work", 1), cap("spare", 1), cap("api", 1)))
+    only = Spec((SONNET,), "requests", accounts=("api",))
+    assert why(gate(cmd.Acquire("a", only, ME))) == ["spilled to api: work and spare are without a credential here"]
+    gate(cmd.Acquire("b", only, ME))
+    missing = "work and spare are without a credential here"
+    assert gate.waiting("b")[1] == f"1 of 1 slots of anthropic@api are taken; {missing}"
+    gate(cmd.BackOff("anthropic@api", "quota"))
+    view = ticket_view(gate.state, "b", gate.now)
+    assert view is not None
+    assert view.accounts == ("api",)
+    assert view.reason.text.startswith("anthropic@api/claude-sonnet-4-6 is backed off: quota")
+    assert view.reason.text.endswith(missing)
+    two = Spec((SONNET,), "requests", accounts=("spare", "api"))
+    gate(cmd.Acquire("c", two, ME))
+    gate(cmd.Acquire("d", two, ME))
+    text = "no account has room: spare is full, api is backed off (quota), work is without a credential here"
+    assert gate.waiting("d")[1] == text
+
+
+def test_z4_a_conversation_whose_account_has_lost_its_login_moves_and_the_history_says_why() -> None:
+    gate = Gate(caps=(cap("work", 1), cap("spare", 1), cap("api", 1)))
+    gate(cmd.Acquire("a", Spec((SONNET,), "requests"), ME, conversation="talk"))
+    gate.end("a")
+    left = Spec((SONNET,), "requests", accounts=("spare", "api"))
+    assert why(gate(cmd.Acquire("b", left, ME, conversation="talk"))) == [
+        "moved from work to spare: work is without a credential here"
+    ]
+
+
 def test_z4_every_kind_of_closed_account_has_a_word() -> None:
     gate = Gate(
         AccountSet("anthropic", ("work", "spare", "third"), ("api",)),

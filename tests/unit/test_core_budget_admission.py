@@ -186,9 +186,30 @@ def test_v2_a_call_that_its_run_covers_enters_although_the_budget_is_empty() -> 
     bench = bench_with(day("project", "usd", 1_000))
     bench.agent("run", SONNET, estimate=used(cost=1_000), holder="me")
     assert call(bench, "other", used(cost=1)) == "waits"
-    assert call(bench, "mine", used(cost=900), run="run", project="default") == "waits", "one queue: it has a head"
-    bench.do(cmd.Cancel("other"))
-    assert bench.fate("mine") == "granted"
+    assert call(bench, "mine", used(cost=900), run="run", project="default") == "granted", "it takes nothing of others"
+    assert call(bench, "more", used(cost=101), run="run") == "waits", "it would take what its run does not hold"
+    assert call(bench, "rest", used(cost=100), run="run") == "waits", "it is behind another call of its run"
+    bench.do(cmd.Cancel("more"))
+    assert bench.fate("rest") == "granted"
+
+
+def test_v7_a_run_that_has_used_up_its_part_holds_back_no_call_of_another_run() -> None:
+    bench = bench_with(day("project", "usd", 1_000))
+    bench.agent("one", SONNET, estimate=used(cost=500), holder="me")
+    bench.agent("two", SONNET, estimate=used(cost=500), holder="me")
+    bench.do(cmd.Settle("one", used(cost=500)))
+    assert call(bench, "of one", used(cost=10), run="one") == "waits"
+    assert call(bench, "of two", used(cost=10), run="two") == "granted"
+
+
+def test_v7_what_a_call_did_not_use_lets_a_waiting_call_of_its_run_in() -> None:
+    bench = bench_with(day("project", "usd", 1_000))
+    bench.agent("run", SONNET, estimate=used(cost=1_000), holder="me")
+    assert call(bench, "other", used(cost=1)) == "waits"
+    assert call(bench, "first", used(cost=900), run="run") == "granted"
+    assert call(bench, "second", used(cost=200), run="run") == "waits"
+    bench.do(cmd.Release("first", usage=used(cost=300)))
+    assert (bench.fate("second"), bench.fate("other")) == ("granted", "waits")
 
 
 def test_v2_a_run_reserves_the_median_of_what_runs_of_its_project_and_model_used() -> None:

@@ -318,6 +318,53 @@ def test_w2_calls_of_a_run_go_on():
     assert opens_at(bench.state, bench.state.queue(spec), bench.now, run=True) == T0 + 5 * HOUR_MS
 
 
+def test_w2_a_call_of_a_run_waits_behind_no_equal_request_that_a_window_holds_back():
+    bench = Bench().at(2)
+    bench.do(cmd.SetRule(Rule("requests", "anthropic", cap=1, cooldown_ms=0, on_429="pause")))
+    bench.seen(90)
+    spec = Spec((SONNET,), "requests", host="h1", work_class="batch")
+    bench.do(cmd.Acquire("outside", spec, ME))
+    bench.do(cmd.Acquire("one", spec, ME, run="run1"))
+    bench.do(cmd.Acquire("two", spec, ME, run="run1"))
+    bench.do(cmd.Acquire("three", spec, ME, run="run2"))
+    assert list(bench.state.leases) == ["one"]
+    for ident in ("two", "three"):
+        view = ticket_view(bench.state, ident, bench.now)
+        assert view is not None
+        assert view.reason.code == "concurrency_cap", "it waits for a slot, not for the window"
+    assert plan_views(bench.state, bench.now)[0].waiting == 1
+    bench.do(cmd.Release("one"))
+    assert list(bench.state.leases) == ["two"], "the oldest call goes first, of whatever run"
+    restored = State.restore(msgspec.json.decode(msgspec.json.encode(bench.state.export()), type=Snapshot))
+    assert restored.export() == bench.state.export()
+    bench.do(cmd.Release("two"))
+    assert list(bench.state.leases) == ["three"]
+    assert list(bench.state.tickets) == ["outside"]
+
+
+def test_w2_a_call_that_waits_already_goes_on_past_a_window_that_is_seen_for_the_first_time():
+    bench = Bench().at(2)
+    bench.do(cmd.SetRule(Rule("requests", "anthropic", cap=1, cooldown_ms=0, on_429="pause")))
+    spec = Spec((SONNET,), "requests", host="h1", work_class="batch")
+    bench.do(cmd.Acquire("running", spec, ME))
+    bench.do(cmd.Acquire("outside", spec, ME))
+    bench.do(cmd.Acquire("call", spec, ME, run="run1"))
+    bench.seen(90)
+    bench.do(cmd.Release("running"))
+    assert list(bench.state.leases) == ["call"]
+
+
+def test_w2_without_plans_and_budgets_calls_of_runs_share_a_queue_with_others():
+    bench = Bench()
+    bench.do(cmd.LoadFile("f", "2", 2, ()))
+    spec = Spec((SONNET,), "requests", host="h1")
+    bench.do(cmd.Acquire("call", spec, ME, run="run1"))
+    bench.do(cmd.SetBudget(BudgetRule("anthropic", "calls", 9, "1m", MINUTE_MS)))
+    bench.do(cmd.Acquire("another", spec, ME, run="run1"))
+    assert [lease.ticket.spec for lease in bench.state.leases.values()] == [spec, spec]
+    assert list(bench.state.queues) == [spec]
+
+
 def test_w2_the_last_part_of_a_window_is_for_interactive_work_to_the_very_end():
     bench = Bench().at(4.6)
     bench.seen(97)

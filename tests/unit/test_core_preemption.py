@@ -130,6 +130,18 @@ def test_w5_when_the_last_person_leaves_the_queue_others_may_use_what_was_kept()
     assert "next" in bench.state.leases
 
 
+def test_w5_when_the_model_of_the_last_waiting_person_is_backed_off_others_may_use_what_was_kept():
+    bench = Bench(2, reserve=1, lendable=True)
+    bench.do(cmd.SetRule(Rule("agents", "anthropic", cap=1)))
+    claude = Spec(("anthropic/claude-sonnet-4-6",), host="h1", work_class="interactive")
+    bench.do(cmd.Acquire("running", claude, ME))
+    bench.do(cmd.Acquire("person", claude, ME))
+    assert not bench.ask("next", "batch")
+    bench.do(cmd.BackOff("anthropic", "overloaded", 60_000))
+    assert "next" in bench.state.leases
+    assert "person" in bench.state.tickets
+
+
 @pytest.mark.parametrize("wrong", [Rule("agents", "host", reserve=-1), Rule("agents", "host", reserve_share=10_001)])
 def test_w5_a_reserve_that_cannot_be_is_refused(wrong: Rule):
     with pytest.raises(BadRequest, match="reserve"):

@@ -18,8 +18,6 @@ from typing import Any
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.access.authorship import CHANGES
-from fleetgate.core.access.key_handler import AccessKeyHandler
-from fleetgate.core.access.keys import CreateKey, RemoveKey, RotateKey
 from fleetgate.core.deadlines import (
     ACCEPT,
     CLAIM,
@@ -39,18 +37,13 @@ from fleetgate.core.deadlines import (
 from fleetgate.core.entities import Spec, Ticket
 from fleetgate.core.errors import InternalError
 from fleetgate.core.handlers.acquire import AcquireHandler
-from fleetgate.core.handlers.adopt import AdoptHandler
 from fleetgate.core.handlers.backoffs import BackoffHandler
 from fleetgate.core.handlers.budgets import BudgetHandler
-from fleetgate.core.handlers.caps import CapHandler
-from fleetgate.core.handlers.hosts import HostHandler
-from fleetgate.core.handlers.jobs import JobHandler
 from fleetgate.core.handlers.leases import LeaseHandler
 from fleetgate.core.handlers.plans import PlanHandler
 from fleetgate.core.handlers.preemption import PreemptionHandler
 from fleetgate.core.handlers.rate_limits import RateLimitHandler
 from fleetgate.core.handlers.request_validation import RequestValidator
-from fleetgate.core.handlers.tickets import TicketHandler
 from fleetgate.core.handlers.usage_answers import UsageAnswerHandler
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.admission import Admission
@@ -59,6 +52,7 @@ from fleetgate.core.queue.queue import Queue
 from fleetgate.core.queue.reservations import Reservations
 from fleetgate.core.recorder import Recorder
 from fleetgate.core.state.state import State
+from fleetgate.core.tables.command_table import command_table
 from fleetgate.core.views.wait_reasons import needs_a_person
 
 # These may find a to-do list that is not empty: after a replay, which only adds to it. Recover is one of them because
@@ -93,68 +87,25 @@ class Engine:
         self._validator = RequestValidator(state, self._admission, record)
         self._requests = AcquireHandler(state, self._admission, self._grants, self._validator, record)
         self._replayed_to = 0  # another process has done what was due by then
-        self._handlers = self._handler_of_each_command()
+        self._handlers = command_table(
+            state,
+            record,
+            self._validator,
+            self._requests,
+            self._leases,
+            self._budgets,
+            self._plans,
+            self._rate_limits,
+            self._usage_answers,
+            self._backoffs,
+        )
+        self._handlers[cmd.Bypass] = self._bypass
+        self._handlers[cmd.Tick] = self._tick
         self._on_deadline = self._action_of_each_deadline()
 
     def woken_at(self, address: str) -> None:
         """Where this process is woken; it knows once it has opened its mailbox."""
         self._grants.address = address
-
-    def _handler_of_each_command(self) -> dict[type, Callable[[Any, int], None]]:
-        state, record, leases, budgets = self.state, self._recorder.record, self._leases, self._budgets
-        validator = self._validator
-        requests = self._requests
-        tickets, jobs = TicketHandler(state, record), JobHandler(state, record)
-        caps, hosts = CapHandler(state, record), HostHandler(state, record)
-        keys = AccessKeyHandler(state, record)
-        return {
-            cmd.Acquire: requests.acquire,
-            cmd.Offer: jobs.offer,
-            cmd.Withdraw: jobs.withdraw,
-            cmd.Approve: jobs.approve,
-            cmd.EndJob: jobs.end,
-            cmd.Ask: tickets.ask,
-            cmd.Claim: leases.claim,
-            cmd.Adopt: AdoptHandler(state, validator, record).adopt,
-            cmd.Recover: hosts.recover,
-            cmd.Drain: hosts.drain,
-            cmd.Renew: leases.renew,
-            cmd.Release: leases.release,
-            cmd.Settle: leases.settle,
-            cmd.Reclaim: leases.reclaim,
-            cmd.Stop: leases.stop,
-            cmd.Cancel: tickets.cancel,
-            cmd.Bump: tickets.bump,
-            cmd.Lost: leases.lost,
-            cmd.Observe: hosts.observe,
-            cmd.SetRule: caps.set_rule,
-            cmd.RemoveCap: caps.remove_cap,
-            cmd.ResetCap: caps.reset_cap,
-            cmd.LoadFile: caps.load_file,
-            cmd.SetBudget: budgets.set,
-            cmd.RemoveBudget: budgets.remove,
-            cmd.UnsetBudget: budgets.unset,
-            cmd.ResetBudget: budgets.reset,
-            cmd.AddBudget: budgets.add,
-            cmd.ObserveRates: budgets.observe_rates,
-            cmd.ObservePlan: self._plans.observe,
-            CreateKey: keys.create,
-            RotateKey: keys.rotate,
-            RemoveKey: keys.remove,
-            cmd.Pause: caps.pause,
-            cmd.Resume: caps.resume,
-            cmd.UseUp: self._rate_limits.use_up,
-            cmd.Report: self._rate_limits.report,
-            cmd.Active: self._rate_limits.active,
-            cmd.AskUsage: self._usage_answers.ask,
-            cmd.AnswerUsage: self._usage_answers.answer,
-            cmd.BackOff: self._backoffs.set,
-            cmd.EndBackoff: self._backoffs.end,
-            cmd.Credential: self._backoffs.credential,
-            cmd.Select: self._backoffs.select,
-            cmd.Bypass: self._bypass,
-            cmd.Tick: self._tick,
-        }
 
     def __repr__(self) -> str:
         return f"<Engine {self.state!r}, next deadline {self.next_deadline()}>"

@@ -34,6 +34,7 @@ class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     access_key: str = ""  # the name of the access key that the request was made with (rule E1)
     home: str = ""  # the account of a set that its conversation uses, as `provider@account` (rule Z3)
     accounts: tuple[str, ...] = ()  # the accounts of a set that it may use, where not all; `default` for the plain one
+    of_run: str = ""  # of a call: the run that makes it, where calls of a run go on while others wait (rules V7, W2)
 
 
 class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -123,25 +123,25 @@ class AccountChoice:
 
 def first_of(tried: tuple[Candidate, ...], now: int) -> Candidate:
     """The first of them in the order in which they are used. The same as `in_order`, for a part of the cost."""
-    best, best_left = tried[0], -1
+    best, best_left, best_crowd = tried[0], -1, -1
     for candidate in tried:
         member = candidate.member
         if member is None or not member.by_left:
             return min(tried, key=lambda each: _rank(each, now))
         if candidate.group != best.group or member.spill != _is_spill(best):
             if _rank(candidate, now) < _rank(best, now):
-                best, best_left = candidate, member.left(now)
+                best, best_left, best_crowd = candidate, member.left(now), -1
             continue
         left = member.left(now)
         if left > best_left:
-            best, best_left = candidate, left
-        elif left == best_left and member.homes.numbers and _is_less_crowded(candidate, best):
-            best = candidate
+            best, best_left, best_crowd = candidate, left, -1
+        elif left == best_left and best_crowd and member.homes.numbers:
+            rival = best.member
+            best_crowd = best_crowd if best_crowd >= 0 else rival.crowd() if rival is not None else 0
+            crowd = member.crowd()
+            if crowd < best_crowd:
+                best, best_crowd = candidate, crowd
     return best
-
-
-def _is_less_crowded(one: Candidate, other: Candidate) -> bool:
-    return one.member is not None and other.member is not None and one.member.crowd() < other.member.crowd()
 
 
 def in_order(tried: tuple[Candidate, ...], now: int) -> list[Candidate]:

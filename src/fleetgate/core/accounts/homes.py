@@ -23,6 +23,7 @@ class Homes:
 
     def __init__(self) -> None:
         self._all: dict[str, tuple[str, int]] = {}
+        self._quiet_at = 0  # none was quiet for long before
         self.numbers: dict[str, int] = {}  # how many conversations each account is the home of
 
     def find(self, conversation: str, now: int) -> str:
@@ -33,18 +34,28 @@ class Homes:
     def use(self, conversation: str, account: str, now: int) -> None:
         """A conversation uses this account now."""
         homes = self._all
-        if conversation in homes:
-            self._forget(conversation)
-        homes[conversation] = (account, now)
-        self.numbers[account] = self.numbers.get(account, 0) + 1
+        known = homes.pop(conversation, None)
+        homes[conversation] = (account, now)  # the latest comes last
+        if known is None or known[0] != account:
+            if known is not None:
+                self._leave(known[0])
+            self.numbers[account] = self.numbers.get(account, 0) + 1
+        if now >= self._quiet_at or len(homes) > MOST_HOMES:
+            self._forget_quiet(now)
+
+    def _forget_quiet(self, now: int) -> None:
+        """Forget conversations that were quiet for long, and the quietest where there are too many."""
+        homes = self._all
         while True:
             first = next(iter(homes))
-            if len(homes) <= MOST_HOMES and now - homes[first][1] < KEPT_MS:
+            account, at = homes[first]
+            if len(homes) <= MOST_HOMES and now - at < KEPT_MS:
+                self._quiet_at = at + KEPT_MS  # the others were used later
                 return
-            self._forget(first)
+            del homes[first]
+            self._leave(account)
 
-    def _forget(self, conversation: str) -> None:
-        account, _ = self._all.pop(conversation)
+    def _leave(self, account: str) -> None:
         if self.numbers[account] == 1:
             del self.numbers[account]
         else:

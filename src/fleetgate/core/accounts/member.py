@@ -87,5 +87,8 @@ class Member:
         number = self.homes.numbers.get(self.account, 0)
         if not number:
             return 0
-        limits = [pool.limiter.limit for pool in self.pools if pool.limiter.limit < UNLIMITED]
-        return number * _PART // min(limits, default=1)
+        least = UNLIMITED
+        for pool in self.pools:
+            limit = pool.limiter.limit
+            least = limit if limit < least else least
+        return number * _PART // (1 if least >= UNLIMITED else least)

@@ -44,6 +44,21 @@ class AccountSets:
             return models
         return tuple({str(each): None for text in models for each in self.members_of(parse_model(text), only)})
 
+    def accounts_for(self, models: tuple[str, ...], only: tuple[str, ...] = ()) -> list[str]:
+        """The accounts of sets that requests for these models may use, in the order of the config."""
+        found = [each for text in models for each in self._names(text) if not only or each in only]
+        return list(dict.fromkeys(found))
+
+    def left_out(self, models: tuple[str, ...], only: tuple[str, ...]) -> list[str]:
+        """The accounts of sets that these requests may not use, as they have no credential for them."""
+        if not only or only == (DEFAULT_ACCOUNT,):  # the latter brings the key of that account
+            return []
+        return list(dict.fromkeys(each for text in models for each in self._names(text) if each not in only))
+
+    def _names(self, text: str) -> tuple[str, ...]:
+        rule = self.of_model(parse_model(text))
+        return () if rule is None else (*rule.use, *rule.then)
+
     def ramp_of(self, key: str) -> Ramp | None:
         """The ramp of this key, if it is one."""
         return self.ramps.get(key.partition(" ")[2]) if key.startswith("ramp ") else None

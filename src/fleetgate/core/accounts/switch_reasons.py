@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.entities import Ticket
+from fleetgate.core.model_names import canonical, parse_model
 from fleetgate.core.plans.window import PlanWindow
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.pools.resource import Resource
 from fleetgate.core.queue.obstacles import obstacle_of
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.state.state import State
+
+NO_CREDENTIAL = "without a credential here"
 
 
 def reason_of_switch(state: State, ticket: Ticket, chosen: Candidate, now: int) -> str:
@@ -30,6 +33,12 @@ def reason_of_switch(state: State, ticket: Ticket, chosen: Candidate, now: int) 
         word = closed_word(state, each, queue, ticket, now)
         if each.member is not None and word:
             closed.setdefault(word, []).append(each.member.name)
+    rule = state.accounts.rules.get(canonical(parse_model(chosen.model).provider))
+    left_out = state.accounts.left_out(ticket.spec.models, ticket.spec.accounts)
+    used = rule.use if rule is not None else ()
+    ours = (name,) if home and not member.spill else used
+    if found := [each for each in ours if each in left_out]:
+        closed[NO_CREDENTIAL] = found
     start = f"moved from {name} to {member.name}" if home else f"spilled to {member.name}"
     return f"{start}: {in_words(closed)}" if closed else start
 

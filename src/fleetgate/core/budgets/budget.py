@@ -17,7 +17,8 @@ the moment that was promised. In a window this holds within a project only: time
 window, so what one project's head cannot use is left to the others.
 
 *Runs.* A run reserves what runs like it used; its calls, which the proxy sees, draw on this reservation before they
-take anything more. What is left at the end of the run is given back.
+take anything more. What is left at the end of the run is given back. A call that this covers takes nothing that others
+wait for, so it enters past them.
 
 *Invariant.* What is reserved is the sum of what the leases in `held` still hold. What is used, reserved and free adds
 up to the amount.
@@ -162,9 +163,17 @@ class Budget(Resource):
         """When the request `ticket` of `queue` fits, 0: now; NEVER: when the one before it has entered."""
         if self.rule.when_empty == "warn":
             return 0
+        if self._is_covered(ticket, now):
+            return 0  # it takes nothing that others wait for
         if self._is_behind(queue):
             return NEVER
         return self._fits_at(ticket, now)
+
+    def _is_covered(self, ticket: Ticket, now: int) -> bool:
+        """Whether this is a call of a run that holds enough of the window for it."""
+        if not ticket.run or self.window is None:
+            return False
+        return self._current(ticket.run, now).amount >= max(self.wanted(ticket), 1)
 
     def _is_behind(self, queue: Queue) -> bool:
         """Whether another queue is parked here that goes first."""
@@ -183,10 +192,8 @@ class Budget(Resource):
         else:
             assert self.window is not None
             covered = self._current(ticket.run, now).amount if ticket.run else 0
-            if covered and covered >= wanted:
-                return 0
             moment = self.window.fits_at((wanted - covered) or 1, now)
-        return 0 if moment <= now else moment
+        return 0 if moment <= now or self._is_covered(ticket, now) else moment
 
     def _current(self, ident: str, now: int) -> Portion:
         """What a lease holds of the present window; nothing if that is another one."""

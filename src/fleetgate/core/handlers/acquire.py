@@ -15,7 +15,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.accounts.homes import MOST_TEXT
 from fleetgate.core.deadlines import keep_ms
-from fleetgate.core.entities import Spec, Ticket
+from fleetgate.core.entities import INTERACTIVE, Spec, Ticket
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.events import Queued
 from fleetgate.core.handlers.request_validation import RequestValidator
@@ -57,6 +57,8 @@ class AcquireHandler:
         conversation = self._conversation(command) if queue.has_sets else ""
         if conversation or (command.run and queue.has_sets):
             queue = self._home_queue(queue, conversation, command.run, now)
+        if command.run and self._goes_on(queue):
+            queue = state.queue(replace(queue.spec, of_run=command.run))
         if command.key or command.session:
             has_one = taken(state, command.key, command.session, spec.host)
             if has_one is not None:
@@ -77,6 +79,14 @@ class AcquireHandler:
             self._record(ev.Deferred(command.id, spec, command.holder, reason, command.command))
             return
         self._record(Queued(newcomer, reason))
+
+    def _goes_on(self, queue: Queue) -> bool:
+        """Whether calls of a run may enter while others like them wait for a window, of a plan or of a budget.
+
+        They have a queue of their own then, so that they do not wait behind such a request.
+        """
+        is_planned = bool(self._state.plans.rules.file) and queue.spec.work_class != INTERACTIVE
+        return is_planned or queue.has_windows
 
     def _conversation(self, command: cmd.Acquire) -> str:
         """What a request that may use a set belongs to: a conversation, or a session that is resumed."""

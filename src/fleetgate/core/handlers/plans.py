@@ -10,9 +10,9 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import PlanRule
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import account_of, parse_model, shown
-from fleetgate.core.plans.reading import FULL, LONGEST_MS, PlanReading, is_valid
+from fleetgate.core.plans.reading import DAY_MS, FULL, LONGEST_MS, PlanReading, is_valid
 from fleetgate.core.plans.runway import DRY, SAFE, runway
-from fleetgate.core.plans.window import PlanWindow
+from fleetgate.core.plans.window import SAME_MS, PlanWindow
 from fleetgate.core.state.state import State
 
 _WORTH_SEEING: Final = 100  # one percent
@@ -55,7 +55,7 @@ def news(state: State, account: str, reading: PlanReading, now: int) -> ev.PlanO
     window = state.plans.named(account, reading.window)
     known = window if window is not None and now < window.resets_at else None
     if reading.resets_in_ms:
-        resets_at = seen_at + reading.resets_in_ms
+        resets_at = seen_at + _bounded(reading)
     elif known is not None:
         resets_at = known.resets_at
     else:
@@ -65,9 +65,15 @@ def news(state: State, account: str, reading: PlanReading, now: int) -> ev.PlanO
     if known is not None:
         if not _is_news(known, reading, resets_at, seen_at, now):
             return None
-        if known.is_same(resets_at, now):
+        if abs(resets_at - known.resets_at) <= SAME_MS:
             resets_at = known.resets_at
     return ev.PlanObserved(account, reading.window, reading.used, resets_at, reading.length_ms, seen_at, reading.family)
+
+
+def _bounded(reading: PlanReading) -> int:
+    """How long until the reset; no longer than the window lasts, which only a clock that is slow can make of it."""
+    is_month = reading.length_ms >= 28 * DAY_MS  # months differ
+    return reading.resets_in_ms if is_month else min(reading.resets_in_ms, reading.length_ms)
 
 
 def _is_news(window: PlanWindow, reading: PlanReading, resets_at: int, seen_at: int, now: int) -> bool:

@@ -51,7 +51,8 @@ _LAST: Final = 200  # of a window, in hundredths of a percent
 _WORTH: Final = 300  # less than that is not worth a start of batch work
 _BURSTS: Final = 3  # people use so much more than on average for a while
 _MOST_SAMPLES: Final = 256
-SAME_MS: Final = 300_000  # resets that differ by less are the same: they are rounded, and clocks differ
+SAME_MS: Final = 300_000  # resets that differ by less are the same: they are rounded
+_CLOCKS: Final = 20  # so are those that differ by less than this part of the window: the clocks of hosts differ
 
 
 class PlanWindow(Resource):
@@ -124,7 +125,8 @@ class PlanWindow(Resource):
 
     def is_same(self, resets_at: int, now: int) -> bool:
         """Whether this reset is that of the window that is known."""
-        return now < self.resets_at and abs(resets_at - self.resets_at) <= SAME_MS
+        most_ms = max(SAME_MS, self.length_ms // _CLOCKS)
+        return now < self.resets_at and abs(resets_at - self.resets_at) <= most_ms
 
     def _sample(self, at: int, used: int) -> None:
         """Remember what was used when; of the last hour all, of the time before it the last."""

@@ -45,6 +45,7 @@ class TicketView(Struct):
     estimate_ms: tuple[int, int] | None
     of: int = 0  # how many have a position there; 0: it has none
     pool: str = ""  # what the position is for: a pool, or a model that is backed off
+    accounts: tuple[str, ...] = ()  # of a set that it may use
 
 
 class Row(NamedTuple):
@@ -72,6 +73,7 @@ class QueueView:
 
     def __init__(self, state: State, now: int, near: Spec | None = None) -> None:
         self._now = now
+        self._sets = state.accounts
         aside = _aside(state, now)
         queues = dict(state.active_queues)
         queues |= {spec: state.queue(spec) for spec in state.waiting_jobs.kinds(now)}
@@ -125,12 +127,15 @@ class QueueView:
         return self._view(ticket, next(place for place, each in enumerate(served, 1) if each is ticket))
 
     def _view(self, ticket: Ticket, position: int) -> TicketView:
+        sets, spec = self._sets, ticket.spec
+        accounts = tuple(sets.accounts_for(spec.models, spec.accounts)) if sets.rules else ()
         if not _takes_part(ticket, self._now):
-            return TicketView(ticket, position, of_job_aside(ticket) if ticket.job else _PASSED_OVER, None)
-        part = self._queues[ticket.spec]
+            reason = of_job_aside(ticket) if ticket.job else _PASSED_OVER
+            return TicketView(ticket, position, reason, None, accounts=accounts)
+        part = self._queues[spec]
         reason = part.of_jobs if ticket.away else part.reason
         known = None if ticket.away and reason.code == "no_worker" else estimate(part.pace, position)
-        return TicketView(ticket, position, reason, known, max(self.size_of(part.row), position), part.name)
+        return TicketView(ticket, position, reason, known, max(self.size_of(part.row), position), part.name, accounts)
 
     def _of_row(self, row: Row) -> Iterator[Placed]:
         """The tickets that have their position in a row; others are in it too, with a position elsewhere."""

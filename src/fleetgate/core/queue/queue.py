@@ -94,6 +94,7 @@ class Queue:
         "has_fallback",
         "has_plans",
         "has_sets",
+        "has_windows",
         "home",
         "home_queues",
         "members",
@@ -152,6 +153,7 @@ class Queue:
         self.moves_for = ""  # the head for which a deadline to leave its home is set
         self.budgets = list({budget.key: budget for candidate in usable for budget in candidate.budgets}.values())
         self.has_plans = any(candidate.plans for candidate in candidates)
+        self.has_windows = any(each.window is not None for candidate in candidates for each in candidate.budgets)
         self.reserves_most = any(budget.rule.estimate == "max" for budget in self.budgets)
         # Set where there is one candidate that needs one pool, no usage gate, no budget: then only that pool decides.
         alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
@@ -252,4 +254,6 @@ class Queue:
         """Whether slots kept for the head would admit it with its preferred candidate."""
         if not self.usable:
             return False
-        return all(pool.can_keep(self.spec.slots, own, now) for pool, own in self.usable[0].needs)
+        first = self.usable[0]
+        plan = first.closed_plan(self.spec.work_class, now, self.first().run) if first.plans else None
+        return plan is None and all(pool.can_keep(self.spec.slots, own, now) for pool, own in first.needs)

@@ -33,7 +33,7 @@ class BudgetEvents:
     def give_back(self, ticket: Ticket, candidate: Candidate, at: int) -> None:
         """A grant was never used."""
         for budget in candidate.budgets:
-            budget.settle(ticket, ticket.spec.project, 0, at)
+            self._settle(budget, ticket, 0, at)
             self._changed(budget, at)
 
     def lease_ended(
@@ -47,11 +47,19 @@ class BudgetEvents:
                 budget.keep(ticket.id, at)
             else:
                 amount = 0 if usage is None else amount_of(usage, budget.rule.unit)
-                budget.settle(ticket, ticket.spec.project, amount, at)
+                self._settle(budget, ticket, amount, at)
             self._changed(budget, at)
         if usage is not None and (usage.calls or usage.tokens or usage.cost):
             self._count(lease, usage, at)
         self._learn(lease, usage, total)
+
+    def _settle(self, budget: Budget, ticket: Ticket, amount: int, at: int) -> None:
+        """A lease is over. What a call did not use returns to its run, and may cover another call of that run."""
+        budget.settle(ticket, ticket.spec.project, amount, at)
+        if ticket.run and budget.window is not None and budget.is_awaited:
+            for queue in self._state.active_queues.values():
+                if queue.spec.of_run == ticket.run and budget in queue.parked_budgets:
+                    self._state.recheck_queue(queue)
 
     def _count(self, lease: Lease, usage: Usage, at: int) -> None:
         """Add to the sums of the hour, and to what the run has spent that a call belongs to."""

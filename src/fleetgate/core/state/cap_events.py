@@ -200,6 +200,9 @@ class CapEvents:
             queue.valid = valid
             pools |= {pool.key: pool for pool in queue.pools}
             self._count_in(queue, waited)
+        for pool in pools.values():
+            if pool.cap.lendable and not pool.people:  # others may use what is kept for people (rule W5)
+                self._state.recheck_pool(pool)
         self._count_askers(list(pools.values()))
         for ident, keys in kept.items():
             self._state.reservations.reserve(self._state.tickets[ident], keys)

@@ -34,15 +34,11 @@ from fleetgate.core.queue.candidates import CandidateMaker, hold_key
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.queue.ticket_index import TicketIndex
 from fleetgate.core.queue.waiting_jobs import WaitingJobs
-from fleetgate.core.state.access_key_events import AccessKeyEvents
 from fleetgate.core.state.backoff_events import BackoffEvents
 from fleetgate.core.state.budget_events import BudgetEvents
 from fleetgate.core.state.cap_events import CapEvents
-from fleetgate.core.state.host_events import HostEvents
+from fleetgate.core.state.event_table import event_table
 from fleetgate.core.state.job_events import JobEvents
-from fleetgate.core.state.lease_events import LeaseEvents
-from fleetgate.core.state.limit_events import LimitEvents
-from fleetgate.core.state.plan_events import PlanEvents
 from fleetgate.core.state.reservation_events import ReservationEvents
 from fleetgate.core.state.snapshot import export_state, restore_state
 from fleetgate.core.state.snapshot_format import Snapshot
@@ -101,69 +97,16 @@ class State:
         self.candidate_maker = CandidateMaker(self)
         self.estimates = Estimates()
         self.usage = UsageSums()
-        rules = self.cap_events = CapEvents(self)
-        backoffs = self.backoff_events = BackoffEvents(self)
-        jobs = self.job_events = JobEvents(self)
-        budgets = self.budget_events = BudgetEvents(self)
-        leases, plans, keys = LeaseEvents(self), PlanEvents(self), AccessKeyEvents(self)
-        pools, hosts = LimitEvents(self), HostEvents(self)
-        reservations = self.reservations = ReservationEvents(self)
-        self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event changes
-            ev.Queued: self._queued,
-            ev.Deferred: _no_change,
-            ev.Granted: leases.granted,
-            ev.Claimed: leases.claimed,
-            ev.Recovering: hosts.recovering,
-            ev.Draining: hosts.draining,
-            ev.DrainEnded: hosts.drain_ended,
-            ev.Renewed: leases.renewed,
-            ev.Returned: leases.returned,
-            ev.Asked: self._asked,
-            ev.Offered: jobs.offered,
-            ev.Withdrawn: jobs.withdrawn,
-            ev.Held: jobs.held,
-            ev.Approved: jobs.approved,
-            ev.JobEnded: _no_change,
-            ev.Released: leases.lease_ended,
-            ev.Settled: budgets.settled,
-            ev.HourClosed: budgets.hour_closed,
-            ev.Reclaimed: leases.lease_ended,
-            ev.StopRequested: leases.stop_requested,
-            ev.Preempted: leases.preempted,
-            ev.Cancelled: self._ticket_gone,
-            ev.Expired: self._ticket_gone,
-            ev.Dropped: self._ticket_gone,
-            ev.Bumped: self._bumped,
-            ev.Reserved: reservations.reserved,
-            ev.RuleSet: rules.rule_set,
-            ev.CapRemoved: rules.cap_removed,
-            ev.CapReset: rules.cap_reset,
-            ev.SelectorSeen: rules.selector_seen,
-            ev.FileLoaded: rules.file_loaded,
-            ev.BudgetSet: budgets.budget_set,
-            ev.BudgetRemoved: budgets.removed,
-            ev.BudgetUnset: budgets.unset,
-            ev.BudgetReset: budgets.reset,
-            ev.BudgetAdded: budgets.added,
-            ev.BudgetReached: budgets.reached,
-            ev.RatesObserved: budgets.rates_observed,
-            ev.PlanObserved: plans.observed,
-            ev.PlanRunway: plans.runway,
-            ev.KeySet: keys.key_set,
-            ev.KeyRemoved: keys.removed,
-            ev.Observed: rules.observed,
-            ev.Paused: pools.paused,
-            ev.Resumed: pools.resumed,
-            ev.Reduced: pools.reduced,
-            ev.Accepted: pools.accepted,
-            ev.Refused: pools.refused,
-            ev.UsageAsked: pools.usage_asked,
-            ev.UsageAnswered: pools.usage_answered,
-            ev.BackedOff: backoffs.backed_off,
-            ev.BackoffEnded: backoffs.ended,
-            ev.Chosen: backoffs.chosen,
-            ev.Bypassed: _no_change,
-        }
+        self.cap_events = CapEvents(self)
+        self.backoff_events = BackoffEvents(self)
+        self.job_events = JobEvents(self)
+        self.budget_events = BudgetEvents(self)
+        self.reservations = ReservationEvents(self)
+        self.applying: dict[type, Callable[[Any, int], None]] = event_table(self)  # what each kind of event changes
+        self.applying[ev.Queued] = self._queued
+        self.applying[ev.Asked] = self._asked
+        self.applying[ev.Cancelled] = self.applying[ev.Expired] = self.applying[ev.Dropped] = self._ticket_gone
+        self.applying[ev.Bumped] = self._bumped
 
     def __repr__(self) -> str:
         return f"<State at {self.seq}: {len(self.leases)} leases, {len(self.tickets)} waiting, {len(self.pools)} pools>"
@@ -467,11 +410,7 @@ class State:
 
     @classmethod
     def restore(cls, snapshot: Snapshot) -> State:
-        """The state that export_state this snapshot."""
+        """The state that this snapshot was exported from."""
         state = cls()
         restore_state(state, snapshot)
         return state
-
-
-def _no_change(event: Any, at: int) -> None:
-    """An event that changes nothing."""

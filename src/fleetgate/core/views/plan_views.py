@@ -64,7 +64,7 @@ def _waiting(state: State, now: int) -> dict[str, int]:
     found: dict[str, int] = {}
     for queue in state.queues.values() if state.plans.rules.file else ():
         if queue.members and queue.has_plans:
-            plan = queue.preferred.closed_plan(queue.spec.work_class, now)
+            plan = queue.preferred.closed_plan(queue.spec.work_class, now, queue.spec.of_run)
             if plan is not None:
                 found[plan.key] = found.get(plan.key, 0) + len(queue.members)
     return found

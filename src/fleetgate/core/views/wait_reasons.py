@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetgate.core.accounts.choice import AccountChoice, in_order
-from fleetgate.core.accounts.switch_reasons import in_words
+from fleetgate.core.accounts.switch_reasons import NO_CREDENTIAL, in_words
 from fleetgate.core.budgets.budget import Budget
 from fleetgate.core.entities import Reason, Ticket
 from fleetgate.core.limits import NEVER
@@ -61,17 +61,21 @@ def reason_for(state: State, queue: Queue, now: int, newcomer: Ticket | None = N
     if (state.draining or now < state.recovers_until) and state.is_closed(queue.spec, now):
         return _closed(state, queue, now)
     tried = queue.usable or state.candidates_to_try(queue, now)
-    if not tried:
-        return backed_off(state, queue.candidates, now)
-    if queue.has_sets:
+    if tried and queue.has_sets:
         return _of_set(state, queue, tried, queue.head() or newcomer, now)
-    return _with(tried[0], queue, queue.head() or newcomer, now)
+    if tried:
+        reason = _with(tried[0], queue, queue.head() or newcomer, now)
+    else:
+        reason = backed_off(state, queue.candidates, now)
+    if left_out := state.accounts.left_out(queue.spec.models, queue.spec.accounts):
+        reason.text += f"; {in_words({NO_CREDENTIAL: left_out})}"
+    return reason
 
 
 def _of_set(state: State, queue: Queue, tried: tuple[Candidate, ...], ticket: Ticket | None, now: int) -> Reason:
     """Why a request enters with no account of a set: by its home, while it waits for that; else by all of them."""
     if queue.waiting and not queue.spec.home and not state.backoffs:
-        full = _all_full(queue, now)
+        full = _all_full(state, queue, now)
         if full is not None:
             return full
     home = queue.home
@@ -90,6 +94,8 @@ def _of_set(state: State, queue: Queue, tried: tuple[Candidate, ...], ticket: Ti
     closed: dict[str, list[str]] = {}
     for reason in reasons:
         closed.setdefault(_word(reason), []).append(parse_model(reason.model).account)
+    if left_out := state.accounts.left_out(queue.spec.models, queue.spec.accounts):
+        closed[NO_CREDENTIAL] = left_out
     first, known = reasons[0], [reason.until for reason in reasons if reason.until is not None]
     first.text = f"no account has room: {in_words(closed)}"
     first.pools = list(dict.fromkeys(pool for reason in reasons for pool in reason.pools))
@@ -97,7 +103,7 @@ def _of_set(state: State, queue: Queue, tried: tuple[Candidate, ...], ticket: Ti
     return first
 
 
-def _all_full(queue: Queue, now: int) -> Reason | None:
+def _all_full(state: State, queue: Queue, now: int) -> Reason | None:
     """The reason where a pool of each account is full, as nearly always; it costs little, however many accounts."""
     obstacles = queue.obstacles
     if len(obstacles) != len(queue.candidates) or not queue.parking_id:
@@ -107,7 +113,9 @@ def _all_full(queue: Queue, now: int) -> Reason | None:
             return None
     if not queue.full_text:
         names = [parse_model(candidate.model).account for _, _, candidate in obstacles]
-        queue.full_text = f"no account has room: {in_words({'full': names})}"
+        left_out = state.accounts.left_out(queue.spec.models, queue.spec.accounts)
+        closed = {"full": names, NO_CREDENTIAL: left_out} if left_out else {"full": names}
+        queue.full_text = f"no account has room: {in_words(closed)}"
     pool, own_limit, candidate = obstacles[0]
     assert isinstance(pool, Pool)
     limit = pool.limit_for(own_limit)
@@ -193,7 +201,7 @@ def _of_plan(plan: PlanWindow, work_class: str, model: str, now: int) -> Reason:
     elif used >= FULL - plan.rule.reserve:
         text = f"{plan.id} is {percent} used, and the rest is kept for interactive work"
     else:
-        elapsed = (now - plan.starts_at) * 100 // plan.length_ms
+        elapsed = max(now - plan.starts_at, 0) * 100 // plan.length_ms
         text = f"{plan.id} is {percent} used after {elapsed} % of its time: {work_class} work waits for the pace"
     return Reason("plan_window", text, until=until, model=model, window=plan.id, used=used, resets_at=plan.resets_at)
 
