@@ -185,6 +185,7 @@ class Gate:
         any_candidate: bool = False,
         timeout_s: float | None = None,
         key: str = "",
+        conversation: str = "",
         estimate: Usage | None = None,
         work_class: str | None = None,
     ) -> Leased:
@@ -202,6 +203,7 @@ class Gate:
             any_candidate=any_candidate,
             timeout_s=timeout_s,
             key=key,
+            conversation=conversation,
             estimate=estimate,
             work_class=work_class,
         )
@@ -218,6 +220,7 @@ class Gate:
         slots: int = 1,
         any_candidate: bool = False,
         key: str = "",
+        conversation: str = "",
         estimate: Usage | None = None,
         work_class: str | None = None,
     ) -> Leased | Deferred:
@@ -228,7 +231,7 @@ class Gate:
         self.thread.check_open()
         acquisition = self.thread.acquisition
         spec = acquisition.spec(model, kind, slots, project, any_candidate, work_class=work_class)
-        leased = acquisition.new_lease(spec, False, since, priority, key, estimate)
+        leased = acquisition.new_lease(spec, False, since, priority, key, conversation, estimate)
         got = self.thread.call(leased.acquire(), withdraw=leased.id)
         return got if isinstance(got, Deferred) else Leased(self.thread, leased)
 

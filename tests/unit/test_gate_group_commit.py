@@ -1,4 +1,4 @@
-"""Group commit while another process has the write lock."""
+"""Group commit: which commands share a transaction, and what happens while another process has the write lock."""
 
 from __future__ import annotations
 
@@ -76,6 +76,27 @@ async def test_a_transaction_is_tried_again_with_what_has_come_meanwhile() -> No
     assert replica.inline == [cmd.Cancel("a", "a person"), cmd.Cancel("b", "a person")]
     assert replica.in_thread == []
     assert sizes == [2]  # a transaction is counted once, however often it was tried
+
+
+@in_a_loop
+async def test_after_commands_that_came_together_the_loop_looks_for_more_before_the_next_transaction() -> None:
+    commits, sizes = opened(LockedReplica(refusals=0))
+    await asyncio.gather(*(commits.post(cmd.Cancel(ident, "a person")) for ident in "ab"))
+    first = commits.post(cmd.Cancel("c", "a person"))
+    await asyncio.sleep(0)
+    second = commits.post(cmd.Cancel("d", "a person"))  # one turn of the loop later
+    await asyncio.gather(first, second)
+    assert sizes == [2, 2]
+
+
+@in_a_loop
+async def test_a_command_that_comes_alone_does_not_wait_for_others() -> None:
+    commits, sizes = opened(LockedReplica(refusals=0))
+    for ident in "ab":
+        alone = commits.post(cmd.Cancel(ident, "a person"))
+        await asyncio.sleep(0)
+        assert alone.done()
+    assert sizes == [1, 1]
 
 
 @in_a_loop

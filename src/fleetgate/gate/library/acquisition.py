@@ -96,6 +96,7 @@ class Acquisition:
         since: Since,
         priority: int,
         key: str,
+        conversation: str = "",
         estimate: Usage | None = None,
         timeout_s: float | None = None,
     ) -> Leased:
@@ -103,9 +104,18 @@ class Acquisition:
         core = self._core
         at = None if since is None else epoch_ms(since) - steady(wall_ms() - core.log.now())
         command = acquire_command(core, spec, wait=wait, since=at, priority=priority, key=key)
+        if conversation:
+            command.conversation = conversation
         if estimate is not None:
             command.estimate = of_one_call(checked_usage("estimate", estimate))
-        if at is not None or key or type(priority) is not int or type(key) is not str:
+        if (
+            at is not None
+            or key
+            or conversation
+            or type(priority) is not int
+            or type(key) is not str
+            or type(conversation) is not str
+        ):
             command = checked(command)
         return Leased(core, command, None if timeout_s is None else number("timeout_s", timeout_s))
 

@@ -71,6 +71,7 @@ class Gate:
         any_candidate: bool = False,
         timeout_s: float | None = None,
         key: str = "",
+        conversation: str = "",
         estimate: Usage | None = None,
         work_class: str | None = None,
     ) -> Leased:
@@ -95,6 +96,8 @@ class Gate:
           timeout_s: How long to wait in the queue. With 0 the request enters if there is room now. The default is to
               wait without a limit.
           key: An idempotency key: the request is refused while another one with this key is waiting or running.
+          conversation: What the request belongs to, such as the id of a chat. With a set of accounts, requests of one
+              conversation use one account while it has room. Requests without one use the account with the most left.
           estimate: What the call is expected to use. It is reserved in its rates and budgets until the call is
               settled. The default is what Fleetgate has learned about calls of this model and project.
           work_class: `"interactive"`, `"normal"` or `"batch"`: which work gives way to which. The default is what
@@ -107,7 +110,7 @@ class Gate:
         """
         acquisition = self.core.acquisition
         spec = acquisition.spec(model, kind, slots, project, any_candidate, work_class=work_class)
-        return acquisition.new_lease(spec, True, since, priority, key, estimate, timeout_s)
+        return acquisition.new_lease(spec, True, since, priority, key, conversation, estimate, timeout_s)
 
     async def try_lease(
         self,
@@ -120,6 +123,7 @@ class Gate:
         slots: int = 1,
         any_candidate: bool = False,
         key: str = "",
+        conversation: str = "",
         estimate: Usage | None = None,
         work_class: str | None = None,
     ) -> Leased | Deferred:
@@ -137,7 +141,7 @@ class Gate:
         """
         acquisition = self.core.acquisition
         spec = acquisition.spec(model, kind, slots, project, any_candidate, work_class=work_class)
-        return await acquisition.new_lease(spec, False, since, priority, key, estimate).acquire()
+        return await acquisition.new_lease(spec, False, since, priority, key, conversation, estimate).acquire()
 
     # Caps, pauses and the queue.
 

@@ -240,19 +240,19 @@ class Node:
         """Count agents again that were declared lost while this host was cut off."""
         core = self._core
         for event in (*seen, *made):
-            if isinstance(event, ev.Granted | ev.Claimed):
+            if type(event) is ev.Granted or type(event) is ev.Claimed:
                 lease = core.replica.state.leases.get(event.id)
                 if lease is not None:
                     self._note(lease)
         for event in seen:
-            if isinstance(event, ev.Reclaimed) and event.cause == "lost":
+            if type(event) is ev.Reclaimed and event.cause == "lost":
                 lost = self._ours.get(event.id)
                 if lost is not None and is_ours(lost) and not core.closed:
                     core.commits.put(adoption(lost, core.now(), "cut_off"))
 
     def _note(self, lease: Lease) -> None:
         process = lease.lives_with
-        if process and process_identity.site_of(process) == self.site:
+        if process and (process == self._core.me or process_identity.site_of(process) == self.site):
             self._ours[lease.id] = replace(lease)
 
     def _note_ours(self) -> None:

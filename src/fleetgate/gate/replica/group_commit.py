@@ -1,6 +1,7 @@
 """Group commit: the commands of one process share its transactions.
 
 Commands that come while a transaction is under way go into the next one together; a single one is committed at once.
+After several came together, the loop looks for more once before the next transaction: a transaction has a fixed cost.
 The transaction runs inline when the lock is free, since a hop to a thread costs more than it does. When another process
 has the lock, the transaction is tried again in a moment, with what has come meanwhile; after a few times a thread waits
 for the lock, so that the loop never does. While a thread is at work (`busy`), nothing else in this process touches the
@@ -54,6 +55,7 @@ class GroupCommit:
         self._readers: list[asyncio.Future[None]] = []  # done when what others committed was read
         self._ending = self._ended = False
         self._retries = 0  # in a row
+        self._last_size = 0  # commands in the last transaction
         self.loop: asyncio.AbstractEventLoop
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -92,7 +94,14 @@ class GroupCommit:
         """Start the next transaction soon. One that is under way starts the next when it ends."""
         if not self.scheduled and not self.busy:
             self.scheduled = True
+            self.loop.call_soon(self._gather)
+
+    def _gather(self) -> None:
+        """Decide; under load, let the loop first look for more commands that can share the transaction."""
+        if self._last_size > 1:
             self.loop.call_soon(self.flush)
+        else:
+            self.flush()
 
     def flush(self) -> None:
         """Decide what has gathered, now."""
@@ -138,6 +147,7 @@ class GroupCommit:
 
     def _count(self, commands: list[cmd.Command]) -> None:
         self._retries = 0
+        self._last_size = len(commands)
         if commands:
             self.on_batch(len(commands))
 

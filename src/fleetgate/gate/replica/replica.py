@@ -284,10 +284,14 @@ class Replica:
             return []
         wakes = []
         for event in events:
-            if isinstance(event, ev.Granted) and not event.claimed:
+            if type(event) is ev.Granted:
+                if event.claimed:
+                    continue
                 ticket = engine.state.leases[event.id].ticket if event.id in engine.state.leases else None
                 if ticket is not None and ticket.wake:
                     wakes.append(Wake(ticket.wake, b"granted", ticket.holder))
+            elif type(event) is ev.Released:  # the most frequent one besides grants: nothing is to be done
+                continue
             elif isinstance(event, ev.Cancelled | ev.Expired) and event.wake and event.wake != self.address:
                 wakes.append(Wake(event.wake, b"left", event.holder))
             elif isinstance(event, ev.StopRequested):

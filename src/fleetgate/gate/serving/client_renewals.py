@@ -24,7 +24,7 @@ from fleetgate.gate.serving.service_gate import ServiceGate
 
 GRACE_S = 15.0
 SWEEP_S = 1.0
-_TURNS = 2
+_TURNS = 3
 _MAX_ENDS = 10_000  # requests whose end is remembered
 
 _GONE = "its client did not come back"
@@ -231,7 +231,7 @@ class ClientRenewals:
         self, asking: asyncio.Future[Lease | Deferred], wait_s: float, hung_up: WatchConnection
     ) -> None:
         """Wait until there is an answer, the client has left, the time is up, or the service stops."""
-        for _ in range(_TURNS):  # a single request is committed within these turns of the loop
+        for _ in range(_TURNS):  # a request that need not wait is committed within these turns of the loop
             await asyncio.sleep(0)
             if asking.done() or self._stopping:
                 return

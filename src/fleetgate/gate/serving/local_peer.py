@@ -66,6 +66,12 @@ class LocalUsers:
             return False
         return user in (self._me, 0) or (self._group is not None and self._is_member(user))
 
+    def is_own(self, client: Address | None, server: Address | None) -> bool:
+        """Whether it is this process's own user, or root, who can read all that this user can."""
+        if client is None or server is None or not ip_address(client[0].partition("%")[0]).is_loopback:
+            return False
+        return self._user_of(client, server) in (self._me, 0)
+
     def close(self) -> None:
         if self._netlink is not None:
             self._netlink.close()
@@ -104,19 +110,26 @@ class LocalUsers:
 class Peer:
     """The other end of one connection. The kernel is asked once, when the answer first matters."""
 
-    __slots__ = ("_client", "_server", "_trusted", "_users")
+    __slots__ = ("_client", "_own", "_server", "_trusted", "_users")
 
     def __init__(self, users: LocalUsers, client: Address | None, server: Address | None) -> None:
         self._users = users
         self._client = client
         self._server = server
         self._trusted: bool | None = None
+        self._own: bool | None = None
 
     @property
     def trusted(self) -> bool:
         if self._trusted is None:
             self._trusted = self._users.trusts(self._client, self._server)
         return self._trusted
+
+    @property
+    def own(self) -> bool:
+        if self._own is None:
+            self._own = self._users.is_own(self._client, self._server)
+        return self._own
 
 
 def _question(client: Address, server: Address) -> bytes:
