@@ -35,6 +35,13 @@ FOR_AGENTS = {
     ("GET", "/v1/jobs/{ident}/output"),
     ("POST", "/v1/jobs/{ident}/cancel"),
     ("POST", "/v1/jobs/{ident}/retry"),
+    ("GET", "/v1/status"),
+    ("GET", "/v1/overview"),
+    ("GET", "/v1/tickets"),
+    ("GET", "/v1/leases"),
+    ("GET", "/v1/projects"),
+    ("GET", "/v1/usage"),
+    ("GET", "/v1/budgets"),
     ("GET", "/v1/capacity"),
     ("GET", "/v1/select"),
     ("POST", "/v1/select"),
@@ -120,9 +127,48 @@ def test_e2_what_belongs_to_another_project_is_not_there_for_an_agent(gate: Serv
         assert ({each.status for each in said}, len(texts)) == ({404}, 1)
     assert gate.request("GET", "/v1/jobs?project=docs", token=agent).status == 403
     assert gate.request("GET", "/v1/jobs", token=agent).json["jobs"] == []
+    for path in ("tickets", "usage"):
+        assert gate.request("GET", f"/v1/{path}?project=docs", token=agent).status == 403
     still = gate.ok("GET", "/v1/overview")
     assert {each["id"] for each in still["leases"]} == {others["lease"]}
     assert others["ticket"] in {each["id"] for each in still["tickets"]}
+
+
+def test_e2_what_an_agent_reads_names_nothing_of_another_project(gate: Served, agent: str, others: dict[str, str]):
+    """Every route that it may read, from the OpenAPI document, while two projects are at the gate."""
+    create(gate, "theirs", "--project", "docs", "--max-running", "9")
+    for selector in ("project:docs", "key:theirs", "umans", "project:web", "key:ci"):
+        body = {"selector": selector, "unit": "usd", "amount": 5, "per": "day"}
+        assert gate.request("POST", "/v1/budgets", body).status == 200
+    gate.cap("project:docs", 7)
+    mine = gate.request("POST", "/v1/leases", {"models": ["umans/coder"], "wait_s": 0.1}, token=agent).json["id"]
+    lease = gate.request("POST", "/v1/leases", {"models": ["mine/fast"], "renew_within_s": 600}, token=agent).json[
+        "lease"
+    ]
+    reading = [path for method, path in routes(gate) if method == "GET" and path.startswith("/v1/")]
+    answers = {}
+    for path in reading:
+        answer = gate.request("GET", path.replace("{ident}", mine).replace("{name}", "umans"), token=agent)
+        if answer.status == 200:
+            answers[path] = answer.body.decode()
+    assert {"/v1/overview", "/v1/status", "/v1/tickets", "/v1/leases", "/v1/projects", "/v1/budgets"} <= set(answers)
+    for path, text in answers.items():
+        for theirs in (*others.values(), "docs", "theirs"):
+            assert theirs not in text, f"{path} names {theirs}"
+    overview = json.loads(answers["/v1/overview"])
+    assert [each["id"] for each in overview["tickets"]] == [mine]
+    assert [each["id"] for each in overview["leases"]] == [lease]
+    assert (overview["status"]["running"], overview["status"]["waiting"]) == (1, 1)
+    assert (overview["session"]["role"], overview["session"]["project"]) == ("agent", "web")
+    (pool,) = [each for each in overview["status"]["pools"] if each["pool"] == "umans"]
+    assert (pool["in_flight"], pool["limit"]) == (1, 1), "what others use of a pool that it waits for is in its numbers"
+    assert {each["name"] for each in json.loads(answers["/v1/budgets"])["budgets"]} == {
+        "project:web usd/day",
+        "key:ci usd/day",
+    }
+    assert [each["project"] for each in json.loads(answers["/v1/projects"])["projects"]] == ["web"]
+    gate.request("POST", f"/v1/leases/{lease}/release", {}, token=agent)
+    gate.request("DELETE", f"/v1/tickets/{mine}", token=agent)
 
 
 def test_e1_requests_of_an_agent_have_its_project_its_class_and_at_most_its_priority(gate: Served, agent: str):

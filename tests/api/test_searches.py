@@ -57,6 +57,15 @@ def test_H2_projects_are_listed_with_what_runs_and_waits(fleet: Served) -> None:
     assert docs["oldest"] == fleet.ok("GET", "/v1/tickets/request-0002")["queued_at"]
 
 
+def test_W6_projects_have_their_part_of_the_pools_that_they_share_and_their_fair_share(fleet: Served) -> None:
+    docs, web = fleet.ok("GET", "/v1/projects")["projects"]
+    (share,) = docs["shares"]
+    assert (share["kind"], share["slots"], share["of"], share["percent"], share["fair_percent"]) == (
+        "requests", 0, 1, 0.0, 50.0,
+    )  # fmt: skip
+    assert [(each["pool"], each["percent"]) for each in web["shares"]] == [(share["pool"], 100.0)]
+
+
 def _search(fleet: Served, **query: object) -> Any:
     return fleet.ok("GET", f"/v1/history/search?{urlencode(query)}")
 

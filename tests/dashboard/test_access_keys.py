@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
+from fleetgate.gate.liveness import process_identity
 from tests.dashboard.conftest import READY, new_context
 from tests.dashboard.service import Server
 from tests.dashboard.test_access import check_dark, check_widths, violations
@@ -127,6 +130,26 @@ def test_e2_an_admin_manages_keys_on_the_page(server: Server, context: BrowserCo
     assert [each["by"] for each in server.http("GET", "/v1/history?types=key_removed")["events"]][-1] == "key root"
 
 
+def test_w6_the_page_of_keys_has_the_part_of_each_key_and_the_fair_share_of_its_project(
+    server: Server, open_page: Callable[[], Page], axe: str
+) -> None:
+    server.caps(umans=4)
+    lead, helper = (Spec(("umans/coder",), "requests", project="web", access_key=name) for name in ("lead", "helper"))
+    for name in ("lead", "helper"):
+        create(server, name, "--project", "web")
+    server.tell(*(cmd.Acquire(f"lead{number}", lead, process_identity.this_process()) for number in range(3)))
+    server.tell(cmd.Acquire("helper1", helper, process_identity.this_process()))
+    server.ask("umans/coder", "call", kind="requests", project="docs")
+    page = open_page()
+    page.evaluate("location.hash = '#/keys'")
+    share = page.locator(".key-list tbody tr", has_text="lead").locator("td.share")
+    expect(share).to_have_text("75 %, fair 50 %")
+    expect(share).to_have_attribute("title", "umans (requests): 3 of the 4 slots in use, fair share 50 %")
+    expect(page.locator(".key-list tbody tr", has_text="helper").locator("td.share")).to_have_text("25 %, fair 50 %")
+    assert violations(page, axe, "main") == []
+    check_widths(page, 320, 390, 768, 1440)
+
+
 def test_e2_a_key_that_is_removed_signs_the_page_out(server: Server, context: BrowserContext) -> None:
     page = signed_in(context, server, create(server, "gone", "--role", "operator"))
     expect(page.locator("#signed-in")).to_contain_text("gone")
@@ -135,21 +158,60 @@ def test_e2_a_key_that_is_removed_signs_the_page_out(server: Server, context: Br
     expect(page.locator("#signed-in")).to_have_text("")
 
 
-def test_e2_an_agents_key_and_a_wrong_one_sign_no_one_in_and_the_dialog_says_why(
-    server: Server, context: BrowserContext
-) -> None:
+def test_e2_a_wrong_key_signs_no_one_in_and_the_dialog_says_why(server: Server, context: BrowserContext) -> None:
     page = context.new_page()
     page.goto(server.url)
     page.wait_for_selector(READY)
-    sign_in(page, create(server, "robot", "--project", "web"))
+    sign_in(page, "fgk_wrong")
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("the key robot has the role agent, which is for programs")
-    dialog.get_by_label("Access key", exact=True).fill("fgk_wrong")
-    page.get_by_role("button", name="Sign in", exact=True).click()
     expect(dialog).to_contain_text("this is not a valid access key")
     check_widths(page, 320)
     page.keyboard.press("Escape")
     expect(page.locator("[data-key=read-only]")).to_be_visible()
+
+
+def test_e2_an_agents_key_sees_its_project_alone_and_cancels_its_own_requests(
+    server: Server, context: BrowserContext, axe: str
+) -> None:
+    server.caps(umans=1)
+    server.ask("umans/coder", "their agent", 2, project="docs")
+    (mine,) = server.ask("umans/coder", "my agent", project="web")
+    server.run("submit", "--project", "docs", "--", "echo", "theirs")
+    server.run("submit", "--project", "web", "--name", "my job", "--", "echo", "mine")
+    page = signed_in(context, server, create(server, "robot", "--project", "web"))
+    expect(page.locator("[data-key=read-only]")).to_contain_text("The key robot has the role agent")
+    expect(page.locator("#signed-in")).to_have_text("Signed in with the key robot, agent")
+    rows = page.locator("#queue-list tbody tr")
+    expect(rows).to_have_count(2)  # a job waits, too
+    queue = rows.filter(has_text="my agent")
+    expect(queue).to_have_count(1)
+    expect(page.locator("#jobs")).to_contain_text("my job")
+    known = ("#history-card", "#events", "#backoffs", "#keys-link", "[data-figure=limits]")
+    for hidden in (*known, "#pages a[data-page=accounts]"):
+        expect(page.locator(hidden)).to_be_hidden()
+    expect(page.locator("body")).not_to_contain_text(re.compile("their agent|theirs"))
+    assert "docs" not in page.locator("#main").inner_text()
+    buttons = page.get_by_role("button", name=re.compile("Move|Pause|Change cap|New budget|Release|Bump"))
+    expect(buttons.filter(visible=True)).to_have_count(0)
+    assert violations(page, axe, "main") == []
+    check_widths(page, 320, 390, 768, 1440)
+    for address, text in (("#/projects", "web"), ("#/usage", "Usage"), ("#/budgets", "Budgets")):
+        page.evaluate("to => { location.hash = to; }", address)
+        expect(page.locator("#main")).to_contain_text(text)
+        assert "docs" not in page.locator("#main").inner_text()
+    page.evaluate("location.hash = '#/'")
+    queue.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name=re.compile("Cancel the ticket|Cancel it")).click()
+    expect(queue).to_have_count(0)
+    assert mine not in {each["id"] for each in server.http("GET", "/v1/tickets")["tickets"]}
+    assert [each["by"] for each in server.http("GET", "/v1/history?types=cancelled")["events"]][-1] == "key robot"
+    server.ask("umans/coder", "a later agent", project="web")
+    expect(rows.filter(has_text="a later agent")).to_have_count(
+        1
+    )  # without a stream of events, it is read again and again
+    page.get_by_role("button", name="Sign out").click()
+    expect(rows.filter(has_text="their agent")).to_have_count(1)
+    expect(page.locator("#events")).to_be_visible()
 
 
 def test_e2_the_owner_manages_keys_too(server: Server, context: BrowserContext) -> None:

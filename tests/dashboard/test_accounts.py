@@ -124,14 +124,28 @@ def test_m4_without_accounts_the_page_says_when_there_are_some(server: Server, o
     expect(page.get_by_label("Search accounts")).to_be_hidden()
 
 
-def test_d1_projects_have_their_share_and_weight(server: Server, open_page: Opened) -> None:
+def test_w6_projects_have_their_part_of_a_shared_pool_their_fair_share_and_their_weight(
+    server: Server, open_page: Opened, axe: str
+) -> None:
     three_accounts(server)
+    server.ask("anthropic/claude-sonnet-4-6", "call", kind="requests", project="docs")
     page = open_page()
     page.evaluate("location.hash = '#/projects'")
     web = page.locator(".project-list tbody tr", has_text="web")
-    expect(web.locator("td.share")).to_have_text("80 %, weight 3")
-    expect(page.locator(".project-list tbody tr", has_text="docs").locator("td.share")).to_have_text("20 %")
+    expect(web.locator("td.share")).to_have_text("100 %, fair 75 %, weight 3")
+    docs = page.locator(".project-list tbody tr", has_text="docs").locator("td.share")
+    expect(docs).to_have_text("0 %, fair 25 %")
+    expect(docs).to_have_attribute("data-tone", "queue")
     check_widths(page, 320, 768, 1440)
+    page.evaluate("location.hash = '#/projects/docs'")
+    expect(page.locator(".project-shares")).to_contain_text(
+        "anthropic (requests): 0 of the 4 slots in use, fair share 25 %"
+    )
+    assert violations(page, axe, "main") == []
+    check_dark(page, axe, "main")
+    check_widths(page, 320, 390, 1440)
+    server.tell(cmd.RemoveCap("requests", "anthropic"))
+    expect(page.locator(".project-shares")).to_be_hidden()
 
 
 def test_m4_the_accounts_of_a_set_say_so(server: Server, open_page: Opened, axe: str) -> None:

@@ -47,7 +47,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every rate and budget, and what is left of it */
+        /** Every rate and budget, and what is left of it; for agents, their own */
         get: operations["V1BudgetsBudgets"];
         put?: never;
         /** Set a rate or budget */
@@ -512,7 +512,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every lease */
+        /** Every lease; for agents, those of their project */
         get: operations["V1LeasesLeases"];
         put?: never;
         /** Acquire a slot: at once, or after waiting in the queue (long poll) */
@@ -700,7 +700,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Running and waiting requests by project */
+        /** Running and waiting requests by project, and fair shares */
         get: operations["V1ProjectsProjects"];
         put?: never;
         post?: never;
@@ -822,7 +822,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How full every pool is */
+        /** How full every pool is; for agents, the pools of their project */
         get: operations["V1StatusStatus"];
         put?: never;
         post?: never;
@@ -908,7 +908,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tokens and cost of a period */
+        /** Tokens and cost of a period; for agents, of their project */
         get: operations["V1UsageUsage"];
         put?: never;
         post?: never;
@@ -942,6 +942,8 @@ export interface components {
             role: string;
             /** @default 0 */
             running?: number;
+            /** @default [] */
+            shares?: components["schemas"]["ShareShape"][];
             /** @default 0 */
             waiting?: number;
             work_class: string | null;
@@ -1919,6 +1921,8 @@ export interface components {
         /**
          * ProjectShape
          * @description A project that has something at the gate. `oldest` is since when its oldest request waits.
+         *
+         *     `shares` are its parts of the pools that it shares with other projects, the one where it is the shortest first.
          */
         ProjectShape: {
             /** @default 0 */
@@ -1930,6 +1934,8 @@ export interface components {
             project: string;
             /** @default 0 */
             running?: number;
+            /** @default [] */
+            shares?: components["schemas"]["ShareShape"][];
             /** @default 0 */
             slots?: number;
             /** @default 0 */
@@ -2108,6 +2114,7 @@ export interface components {
             key: string | null;
             loopback: boolean;
             may_change: boolean;
+            project: string | null;
             role: string | null;
             seq: number;
             /**
@@ -2117,6 +2124,18 @@ export interface components {
             started_at: string;
             user: string | null;
             version: string;
+        };
+        /**
+         * ShareShape
+         * @description A part of a pool that several projects use: `percent` of the slots in use, and what the weights entitle it to.
+         */
+        ShareShape: {
+            fair_percent: number;
+            kind: string;
+            of: number;
+            percent: number | null;
+            pool: string;
+            slots: number;
         };
         /**
          * SignInAnswer
@@ -2239,6 +2258,8 @@ export interface components {
         TicketShape: {
             /** @default null */
             access_key?: string | null;
+            /** @default [] */
+            accounts?: string[];
             any: boolean;
             /** @default normal */
             class?: string;

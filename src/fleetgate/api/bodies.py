@@ -360,6 +360,7 @@ class SessionShape(Struct):
     role: str | None
     key: str | None
     user: str | None  # whom a reverse proxy has signed in
+    project: str | None  # the only one that it sees: that of an agent's key
     loopback: bool
     host: str
     seq: int

@@ -12,6 +12,8 @@ from msgspec import Meta, Struct
 
 from fleetgate.api.bodies import JsonBody, Name
 from fleetgate.api.router.route import delete, get, post
+from fleetgate.api.routes.read import scope_of
+from fleetgate.api.security.caller import ANYONE, Caller
 from fleetgate.api.service import Service
 from fleetgate.config.budget_rules import read_amount
 from fleetgate.config.errors import BadValue
@@ -79,10 +81,15 @@ class BudgetRemovedAnswer(Struct):
     entered: int
 
 
-@get("/v1/budgets", summary="Every rate and budget, and what is left of it")
-async def budgets(service: Service) -> BudgetsShape:
+@get("/v1/budgets", summary="Every rate and budget, and what is left of it; for agents, their own", role=ANYONE)
+async def budgets(service: Service, caller: Caller) -> BudgetsShape:
+    caller.must_read()
     state, moments = await service.look()
-    return budgets_json(state, moments)
+    found = budgets_json(state, moments)
+    if caller.project:
+        scope = scope_of(service, caller, state, moments)
+        found.budgets = [each for each in found.budgets if scope.sees_budget(each.name)]
+    return found
 
 
 @post("/v1/budgets", summary="Set a rate or budget", status=200)

@@ -1,10 +1,12 @@
 """The dashboard's files and `/docs`: read once, served with an ETag and a policy that lets nothing out.
 
-Where there is no dashboard in the package, `/` says what there is instead.
+An installation has the files compressed (setup.py), and sends them as they are to clients that accept gzip. A working
+copy has them uncompressed. Where there is no dashboard in the package, `/` says what there is instead.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable
 from functools import cached_property
@@ -52,6 +54,7 @@ class DashboardFile(NamedTuple):
     data: bytes
     type: str
     etag: str
+    compressed: bool = False
 
 
 class DashboardFiles:
@@ -61,11 +64,24 @@ class DashboardFiles:
         self._folder = os.path.realpath(folder)
         self._known: dict[str, tuple[int, DashboardFile]] = {}
 
-    def find(self, path: str) -> DashboardFile | None:
+    def find(self, path: str, *, accepts_gzip: bool = False) -> DashboardFile | None:
         """A file; None for what is not there, or not below the folder."""
         kind = TYPES.get(os.path.splitext(path)[1])
         if kind is None or "\0" in path:
             return None
+        file = self._read(path, kind)
+        if file is not None:
+            return file
+        packed = self._read(path + ".gz", kind)
+        if packed is None:
+            return None
+        return (
+            DashboardFile(packed.data, kind, packed.etag, compressed=True)
+            if accepts_gzip
+            else _made(gzip.decompress(packed.data), kind)
+        )
+
+    def _read(self, path: str, kind: str) -> DashboardFile | None:
         full = os.path.realpath(f"{self._folder}/{path}")
         if not full.startswith(f"{self._folder}/"):
             return None
@@ -78,7 +94,7 @@ class DashboardFiles:
                 data = opened.read()
         except OSError:
             return None
-        file = DashboardFile(data, kind, f'"{sha256(data).hexdigest()[:24]}"')
+        file = _made(data, kind)
         self._known[full] = (changed, file)
         return file
 
@@ -88,13 +104,13 @@ FILES = DashboardFiles()
 
 @get("/", summary="The dashboard", documented=False, role=ANYONE)
 async def index(request: ApiRequest) -> Content:
-    file = FILES.find("index.html")
+    file = FILES.find("index.html", accepts_gzip=_accepts_gzip(request))
     return _sent(request, file or _made(_PLAIN_PAGE.encode(), TYPES[".html"]))
 
 
 @get("/assets/{path:path}", documented=False, role=ANYONE)
 async def asset(request: ApiRequest, path: str) -> Content:
-    file = FILES.find(path.lstrip("/"))
+    file = FILES.find(path.lstrip("/"), accepts_gzip=_accepts_gzip(request))
     if file is None:
         raise RequestRefused(404, "not_found", f"no file {path} belongs to the dashboard")
     return _sent(request, file)
@@ -102,7 +118,8 @@ async def asset(request: ApiRequest, path: str) -> Content:
 
 @get("/favicon.ico", documented=False, role=ANYONE)
 async def favicon(request: ApiRequest) -> Content:
-    file = FILES.find("favicon.ico") or FILES.find("favicon.svg")
+    accepts_gzip = _accepts_gzip(request)
+    file = FILES.find("favicon.ico", accepts_gzip=accepts_gzip) or FILES.find("favicon.svg", accepts_gzip=accepts_gzip)
     if file is None:
         return ApiResponse(b"", status=204)
     return _sent(request, file)
@@ -148,8 +165,24 @@ def _made(data: bytes, kind: str) -> DashboardFile:
     return DashboardFile(data, kind, f'"{sha256(data).hexdigest()[:24]}"')
 
 
+def _accepts_gzip(request: ApiRequest) -> bool:
+    """Whether the client names gzip among the encodings that it takes, and not with the weight 0."""
+    for each in (request.header("accept-encoding") or "").lower().split(","):
+        name, _, weight = each.replace(" ", "").partition(";q=")
+        if name in ("gzip", "x-gzip"):
+            return weight.strip("0.") != "" or weight == ""
+    return False
+
+
 def _sent(request: ApiRequest, file: DashboardFile) -> Content:
-    headers = {"etag": file.etag, "cache-control": "no-cache", "content-security-policy": POLICY}
+    headers = {
+        "etag": file.etag,
+        "cache-control": "no-cache",
+        "content-security-policy": POLICY,
+        "vary": "accept-encoding",
+    }
+    if file.compressed:
+        headers["content-encoding"] = "gzip"
     if request.header("if-none-match") == file.etag:
         return ApiResponse(b"", status=304, headers=headers)
     return ApiResponse(file.data, media_type=file.type, headers=headers)

@@ -43,6 +43,7 @@ from fleetgate.present.effective_settings import values, warnings
 from fleetgate.present.event_text import sentence
 from fleetgate.present.json import listings
 from fleetgate.present.json.events import TYPES, event_json
+from fleetgate.present.json.project_scope import ProjectScope
 from fleetgate.present.json.state import (
     BackoffShape,
     CapacityShape,
@@ -75,14 +76,34 @@ Hours = Annotated[float, Meta(gt=0, le=87_840)]
 Minutes = Annotated[float, Meta(gt=0, le=1_440)]
 
 
-@get("/v1/status", summary="How full every pool is")
-async def status(service: Service) -> StatusShape:
+@get("/v1/status", summary="How full every pool is; for agents, the pools of their project", role=ANYONE)
+async def status(service: Service, caller: Caller) -> StatusShape:
+    caller.must_read()
     state, moments = await service.look()
+    if caller.project:
+        return scope_of(service, caller, state, moments).status()
     return listings.status(state, moments, service.gate.host)
 
 
-@get("/v1/overview", summary="Status, line, leases and session in one answer")
+def scope_of(service: Service, caller: Caller, state: State, moments: LogTimes) -> ProjectScope:
+    """What the key of an agent may see."""
+    return ProjectScope(state, moments, service.gate.host, caller.project, caller.named_key)
+
+
+@get("/v1/overview", summary="Status, line, leases and session in one answer", role=ANYONE)
 async def overview(service: Service, request: ApiRequest, tickets: Limit = 200) -> OverviewAnswer:
+    caller = request.caller
+    caller.must_read()
+
+    def begin_for_project(state: State, moments: LogTimes) -> Begun:
+        scope = scope_of(service, caller, state, moments)
+        status, line, held = _encode(scope.status()), scope.tickets()[:tickets], scope.leases()
+
+        def finish() -> tuple[Raw, Raw, Raw]:
+            return status, _encode([ticket_json(view, moments) for view in line]), _leases(held, moments)
+
+        return Begun(len(line) + len(held), finish)
+
     def begin(state: State, moments: LogTimes) -> Begun:
         status = _encode(listings.status(state, moments, service.gate.host))
         line, held = QueueView(state, moments.now), lease_views(state, moments.now)
@@ -92,7 +113,11 @@ async def overview(service: Service, request: ApiRequest, tickets: Limit = 200) 
 
         return Begun(min(tickets, len(state.tickets)) + len(held), finish)
 
-    status, line, held = await service.shared.answer(("overview", tickets), begin)
+    if caller.project:
+        key = ("overview", tickets, caller.project, caller.named_key)
+        status, line, held = await service.shared.answer(key, begin_for_project)
+    else:
+        status, line, held = await service.shared.answer(("overview", tickets), begin)
     return OverviewAnswer(status, line, held, session_of(service, request))
 
 
@@ -108,9 +133,10 @@ def _encode(shape: object) -> Raw:
     return Raw(msgspec.json.encode(shape))
 
 
-@get("/v1/tickets", summary="The queue, by expected start; all of it, or what matches")
+@get("/v1/tickets", summary="The queue, by expected start; all of it, or what matches", role=ANYONE)
 async def tickets(
     service: Service,
+    caller: Caller,
     limit: Limit = 200,
     offset: Offset = 0,
     text: Words = "",
@@ -118,11 +144,13 @@ async def tickets(
     pool: AnyPool = "",
     kind: Kind | None = None,
 ) -> TicketsAnswer:
-    wanted = QueueFilter(text, project, canonical(pool), kind or "")
+    caller.must_read()
+    own = caller.project
+    wanted = QueueFilter(text, caller.project_for(project) if own else project, canonical(pool), kind or "")
 
     def begin(state: State, moments: LogTimes) -> Begun:
-        line, backoffs = QueueView(state, moments.now), listings.backoffs(state, moments)
-        total, seq = len(state.tickets), state.seq
+        line, backoffs = QueueView(state, moments.now), [] if own else listings.backoffs(state, moments)
+        total, seq = scope_of(service, caller, state, moments).waiting if own else len(state.tickets), state.seq
 
         def finish() -> TicketsAnswer:
             if wanted == QueueFilter():
@@ -133,7 +161,7 @@ async def tickets(
 
         return Begun(min(offset + limit, total) if wanted == QueueFilter() else total, finish)
 
-    answer: TicketsAnswer = await service.shared.answer(("tickets", limit, offset, wanted), begin)
+    answer: TicketsAnswer = await service.shared.answer(("tickets", limit, offset, wanted, own), begin)
     return answer
 
 
@@ -147,13 +175,17 @@ async def ticket(service: Service, caller: Caller, ident: str) -> TicketShape:
     return ticket_json(view, moments)
 
 
-@get("/v1/leases", summary="Every lease")
-async def leases(service: Service) -> LeasesAnswer:
+@get("/v1/leases", summary="Every lease; for agents, those of their project", role=ANYONE)
+async def leases(service: Service, caller: Caller) -> LeasesAnswer:
+    caller.must_read()
+    own = caller.project
+
     def begin(state: State, moments: LogTimes) -> Begun:
-        held, seq = lease_views(state, moments.now), state.seq
+        scope = scope_of(service, caller, state, moments)
+        held, seq = scope.leases() if own else lease_views(state, moments.now), state.seq
         return Begun(len(held), lambda: LeasesAnswer(_leases(held, moments), seq))  # type: ignore[arg-type]
 
-    answer: LeasesAnswer = await service.shared.answer("leases", begin)
+    answer: LeasesAnswer = await service.shared.answer(("leases", own), begin)
     return answer
 
 

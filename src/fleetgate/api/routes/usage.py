@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from fleetgate.api.history_reader import unhurried
 from fleetgate.api.router.route import get
+from fleetgate.api.security.caller import ANYONE, Caller
 from fleetgate.api.service import Service
 from fleetgate.present.usage.period import zone_of
 from fleetgate.present.usage.query import current_usage, parse_query
@@ -20,9 +21,10 @@ Models = Annotated[str, Meta(max_length=300, description="only these models: a m
 Rows = Annotated[int, Meta(ge=1, le=10_000, description="at most so many rows; `total` covers all of them")]
 
 
-@get("/v1/usage", summary="Tokens and cost of a period")
+@get("/v1/usage", summary="Tokens and cost of a period; for agents, of their project", role=ANYONE)
 async def usage(
     service: Service,
+    caller: Caller,
     by: By = DEFAULT_BY,
     since: Moment = DEFAULT_SINCE,
     until: Moment = "",
@@ -30,6 +32,9 @@ async def usage(
     model: Models = "",
     limit: Rows = 10_000,
 ) -> UsageShape:
+    caller.must_read()
+    if caller.project:
+        project = caller.project_for(project)
     state, moments = await service.look()
     zone = zone_of(service.gate.settings)
     query = parse_query(by, since, until, moments, zone=zone, project=project, model=model)

@@ -67,6 +67,11 @@ class Caller(NamedTuple):
             403, "role_needed", f"this needs the role {role}; the {self.author} has the role {self.role}"
         )
 
+    def must_read(self) -> None:
+        """Refuse what is neither for readers of everything, nor shown of one project."""
+        if not self.project:
+            self.must_be(VIEWER)
+
     def owns(self, state: State, ident: str) -> bool:
         """Whether it may see the lease or ticket with this id. For one project, only a whole id counts: what the
         beginning of an id means would tell about those of others."""

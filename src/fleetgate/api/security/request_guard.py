@@ -64,6 +64,10 @@ class Access(Struct):
         """Whether a connection comes, over loopback, from a user of this machine who needs no token to be trusted."""
         return self.loopback and isinstance(peer, Peer) and peer.trusted
 
+    def owns(self, peer: object) -> bool:
+        """Whether a connection comes, over loopback, from the service's own user."""
+        return self.loopback and isinstance(peer, Peer) and peer.own
+
 
 class Guard:
     """Checks requests, by what their heads say."""

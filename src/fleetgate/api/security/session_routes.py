@@ -12,7 +12,7 @@ from fleetgate.api.security.link_files import remove_link_file, remove_old_link_
 from fleetgate.api.security.sessions import CODE_S, HEADER
 from fleetgate.api.service import Service
 from fleetgate.config.paths import state_folder
-from fleetgate.core.access.keys import ADMIN, AGENT, AccessKey
+from fleetgate.core.access.keys import ADMIN, AccessKey
 from fleetgate.front.asgi import request_of
 from fleetgate.gate.serving.access_keys import KeyNotKnownYet
 from fleetgate.present.wall_time import utc
@@ -64,13 +64,6 @@ async def _key_for_page(service: Service, text: str) -> AccessKey:
             await error.looked
     if key is None:
         raise RequestRefused(403, "key_wrong", "this is not a valid access key: it is unknown, removed or expired")
-    if key.role == AGENT:
-        raise RequestRefused(
-            403,
-            "role_needed",
-            f"the key {key.name} has the role agent, which is for programs: the dashboard needs the role viewer, "
-            "operator or admin",
-        )
     return key
 
 
@@ -108,6 +101,7 @@ def session_of(service: Service, request: ApiRequest) -> SessionShape:
         role=request.caller.role or None,
         key=request.caller.named_key or None,
         user=request.caller.user or None,
+        project=request.caller.project or None,
         loopback=service.access.loopback,
         host=service.gate.host,
         seq=service.feed.seq,

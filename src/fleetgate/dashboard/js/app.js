@@ -4,6 +4,7 @@ import { keysReader } from "./access/reading.js";
 import { setUpAccounts } from "./accounts/page.js";
 import { accountsReader } from "./accounts/reading.js";
 import { tick } from "./base/clock.js";
+import { attr } from "./base/dom.js";
 import { setUpBudgets } from "./budgets/page.js";
 import { budgetsReader } from "./budgets/reading.js";
 import { remember, setUpEvents } from "./events/list.js";
@@ -35,7 +36,7 @@ import { get } from "./state/api.js";
 import { calmly, poke, readNow } from "./state/refresh.js";
 import { scopeReader } from "./state/scope.js";
 import { readSeries } from "./state/series.js";
-import { onChange, store, update } from "./state/store.js";
+import { isOfProject, onChange, store, update } from "./state/store.js";
 import { Stream } from "./state/stream.js";
 import { setUpUsage } from "./usage/page.js";
 import { runsReader, usageReader } from "./usage/reading.js";
@@ -69,7 +70,7 @@ const frame = [setUpTheme, setUpKeys, setUpPages, setUpItems, setUpTrouble, setU
 const fleet = [setUpSummary, setUpChart, setUpPlans, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents];
 const pages = [setUpPoolPage, setUpLimitCard, setUpAccounts, setUpProjects, setUpEventSearch, setUpUsage, setUpBudgets, setUpAccessKeys];
 for (const setUp of [...frame, ...fleet, ...pages]) setUp();
-banners.setUpBanners(() => stream.retryNow());
+banners.setUpBanners(() => (isOfProject() ? readNow() : stream.retryNow()));
 tick(() => {
   tickBackoffs();
   if (store.connection.state === "live") {
@@ -85,16 +86,24 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;
   stream.retryNow();
   pokeAll();
-  readSeries(true);
+  if (following) readSeries(true);
 });
 
-let started = false;
-onChange(["phase"], start);
+let following = false;
+onChange(["phase", "session"], follow);
 
-/** Once the state has been read: the latest events, then the stream. */
-async function start() {
-  if (started || store.phase !== "ready") return;
-  started = true;
+/** Once the state has been read: the latest events, then the stream. What one project may see is read again and again instead. */
+async function follow() {
+  if (store.phase !== "ready") return;
+  attr(document.documentElement, "data-scope", isOfProject() ? "project" : null);
+  if (isOfProject()) {
+    stream.stop();
+    if (following) update({ events: [], series: { samples: [], stepS: 5 } });
+    following = false;
+    return;
+  }
+  if (following) return;
+  following = true;
   const { seq } = store.session;
   stream.start(seq);
   readSeries(true);

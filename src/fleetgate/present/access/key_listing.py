@@ -8,7 +8,9 @@ from fleetgate.core.access.keys import AccessKey, key_selector
 from fleetgate.core.model_names import KINDS
 from fleetgate.core.state.state import State
 from fleetgate.core.views.budget_views import budget_views
+from fleetgate.core.views.share_views import FairShares
 from fleetgate.present.budgets.listing import BudgetShape, budget_json
+from fleetgate.present.json.projects import ShareShape, shares_json
 from fleetgate.present.log_time import LogTimes
 
 
@@ -27,6 +29,7 @@ class AccessKeyShape(Struct):
     waiting: int = 0
     caps: dict[str, int] = field(default_factory=dict)
     budgets: list[BudgetShape] = field(default_factory=list)
+    shares: list[ShareShape] = field(default_factory=list)  # of pools that its project shares with others
 
 
 def list_keys(state: State, moments: LogTimes) -> list[AccessKeyShape]:
@@ -38,7 +41,9 @@ def list_keys(state: State, moments: LogTimes) -> list[AccessKeyShape]:
     for ticket in state.tickets.values():
         if (shape := shapes.get(ticket.spec.access_key)) is not None:
             shape.waiting += 1
+    shares = FairShares(state).of_keys if shapes else {}
     for name, shape in shapes.items():
+        shape.shares = shares_json(shares.get(name, []))
         for kind in KINDS:
             need = state.rules.find(kind, key_selector(name))
             if need is not None and need.cap.cap is not None:

@@ -1,7 +1,7 @@
 """The accounts of providers, each with its login, slots, windows, budgets and backoffs (rule M4).
 
-An account is listed when the config has a table for it, when something of it is running, waiting, paused, backed off or
-reported, or when its login was seen. Of an identity nothing is shown but whether it is known.
+An account is listed when the config has a table for it, when a cap names it, when something of it is running, waiting,
+paused, backed off or reported, or when its login was seen. Of an identity nothing is shown but whether it is known.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def accounts_json(
     seen = {pool.account or "" for pool in pools if pool.in_flight or pool.queued or pool.paused or "@" in pool.pool}
     seen |= {account for account, _ in running} | set(waiting) | {each.account for each in windows}
     sets = _sets(state)
-    seen |= {each.key.partition("/")[0] for each in held} | set(sets)
+    seen |= {each.key.partition("/")[0] for each in held} | set(sets) | configured | identified
+    providers = {account.partition("@")[0] for account in seen}
+    seen |= {pool.account or "" for pool in pools if _is_named(pool) and pool.account not in providers}
 
     def shape(account: str) -> AccountShape:
         provider, _, name = account.partition("@")
@@ -94,7 +96,7 @@ def accounts_json(
             in_set=sets.get(account),
         )
 
-    return AccountsShape([shape(account) for account in sorted(configured | identified | seen)])
+    return AccountsShape([shape(account) for account in sorted(seen)])
 
 
 def _sets(state: State) -> dict[str, str]:
@@ -104,6 +106,11 @@ def _sets(state: State) -> dict[str, str]:
         for how, names in (("use", rule.use), ("then", rule.then)):
             found |= {provider if name == DEFAULT_ACCOUNT else f"{provider}@{name}": how for name in names}
     return found
+
+
+def _is_named(pool: PoolShape) -> bool:
+    """Whether a cap names the provider of a pool; one on `*/claude-opus-*` makes pools of any provider."""
+    return "*" not in pool.selector.partition("/")[0]
 
 
 def _is_of(budget: BudgetShape, account: str) -> bool:

@@ -159,6 +159,7 @@ class TicketShape(Struct):
     session: str | None = None  # of a call through the proxy: the session of the agent that makes it
     access_key: str | None = None  # the name of the access key that it was requested with
     home: str | None = None  # the account of a set that its conversation uses
+    accounts: list[str] = field(default_factory=list)  # of a set, those that it may use
 
 
 class LeaseShape(Struct):
@@ -294,6 +295,7 @@ def ticket_json(view: TicketView, moments: LogTimes) -> TicketShape:
         session=ticket.spec.agent_session or None,
         access_key=ticket.spec.access_key or None,
         home=ticket.spec.home or None,
+        accounts=list(view.accounts),
     )
 
 

@@ -1,7 +1,7 @@
 // The Keys page, for admins: what each access key may do, has at the gate, used and has left.
 import { setTime, timeNode } from "../base/clock.js";
 import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
-import { count } from "../base/format.js";
+import { count, isShort, shareLines, shareText } from "../base/format.js";
 import { icon } from "../base/icons.js";
 import { amountOf, costText, figureOf } from "../base/money.js";
 import { keepOneStop } from "../base/roving.js";
@@ -14,7 +14,7 @@ import { newKey, removeKey, rotateKey } from "./dialogs.js";
 import { keysReader } from "./reading.js";
 
 /** @type {[string, string][]} */
-const COLUMNS = [["name", "Key"], ["running", "Running"], ["waiting", "Waiting"], ["cost", "Cost, 24 h"], ["limits", "Budgets"], ["expires", "Expires"], ["acts", "(Actions)"]];
+const COLUMNS = [["name", "Key"], ["running", "Running"], ["waiting", "Waiting"], ["share", "Share"], ["cost", "Cost, 24 h"], ["limits", "Budgets"], ["expires", "Expires"], ["acts", "(Actions)"]];
 
 const { table, body } = makeTable("Access keys", COLUMNS);
 const empty = nothing("No access keys", "A key lets a person or a program use this service with a role, a project and limits of its own. On the command line: `fleetgate key create NAME --project PROJECT`.");
@@ -81,6 +81,9 @@ function change(node, key, row) {
   put(p.running, runningOf(key));
   put(p.waiting, key.waiting ? count(key.waiting) : "");
   attr(p.waiting, "data-tone", key.waiting ? "queue" : null);
+  put(p.share, shareText(key.shares));
+  attr(p.share, "title", key.shares.length ? shareLines(key.shares).join("\n") : null);
+  attr(p.share, "data-tone", key.waiting && isShort(key.shares) ? "queue" : null);
   put(p.cost, sum.calls ? costText(sum) : "");
   attr(p.limits, "data-none", key.budgets.length ? null : "true");
   reconcile(p.budgets, key.budgets, (budget) => budget.name, () => h("li", {}), (item, budget) => {

@@ -77,3 +77,12 @@ export function place({ position, of, pool }) {
   if (!of) return count(position);
   return pool ? `${count(position)} of ${count(of)} for ${pool}` : `${count(position)} of ${count(of)}`;
 }
+
+/** A fair share in a few words: the part of the slots in use, and what the weights entitle to. @param {{percent: number | null, fair_percent: number}[]} shares */
+export const shareText = ([first]) => (first ? `${Math.round(first.percent ?? 0)} %, fair ${Math.round(first.fair_percent)} %` : "");
+
+/** The same for each shared pool, a line each. @param {{pool: string, kind: string, slots: number, of: number, fair_percent: number}[]} shares */
+export const shareLines = (shares) => shares.map(({ pool, kind, slots, of, fair_percent: fair }) => `${pool} (${kind}): ${count(slots)} of the ${some(of, "slot")} in use, fair share ${Math.round(fair)} %`);
+
+/** Whether it has clearly less than its fair share of something. */
+export const isShort = ([first]) => Boolean(first) && (first.percent ?? 0) + 1 < first.fair_percent;

@@ -6,7 +6,7 @@ import { duration, some, titleOf, who } from "../base/format.js";
 import { spentText } from "../base/money.js";
 import { itemAddress, nameInAddress } from "../frame/pages.js";
 import { outputSection } from "../jobs/output.js";
-import { mayChange } from "../state/store.js";
+import { mayChange, mayManage } from "../state/store.js";
 import * as actions from "./actions.js";
 import { eventsLink, poolLinks, projectLink } from "./ticket_details.js";
 
@@ -49,8 +49,8 @@ export async function showLease(lease) {
 }
 
 function leaseActions(lease, close) {
-  if (!mayChange()) return h("span", { hidden: true });
+  if (!mayManage()) return h("span", { hidden: true });
   const button = (words, tone, act) => h("button", { type: "button", class: `button ${tone}`, text: words, on: { click: () => close(() => act(lease)) } });
-  return h("div", { class: "dialog-foot" }, button("Free the slot…", "", actions.release),
+  return h("div", { class: "dialog-foot" }, mayChange() ? button("Free the slot…", "", actions.release) : null,
     lease.can_stop && !lease.stop_by ? button("Stop…", "danger", actions.stop) : null);
 }

@@ -8,7 +8,7 @@ import { makePager } from "../base/pager.js";
 import { keepOneStop } from "../base/roving.js";
 import { makeRow, makeTable } from "../base/table.js";
 import { itemAddress } from "../frame/pages.js";
-import { mayChange } from "../state/store.js";
+import { mayChange, mayManage } from "../state/store.js";
 import * as actions from "./actions.js";
 import { showLease } from "./lease_details.js";
 import { drawProject } from "./ticket_table.js";
@@ -85,7 +85,7 @@ function change(node, lease) {
   attr(p.cost.parentElement, "title", spent?.all);
   setTime(p.age, lease.granted_at);
   text(p.waited, lease.waited_s >= 1 ? `waited ${duration(lease.waited_s * 1000)}` : "");
-  show(p.stop, mayChange() && lease.can_stop && !lease.stop_by);
+  show(p.stop, mayManage() && lease.can_stop && !lease.stop_by);
   show(p.release, mayChange() && !lease.can_stop); // of a process that can be stopped, only its details offer it
   attr(p.release, "title", lease.cannot_stop ? `Free the slot. It cannot be stopped: ${lease.cannot_stop}` : "Free the slot");
   attr(p.stop, "aria-label", `Stop: ${name}`);

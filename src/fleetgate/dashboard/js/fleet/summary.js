@@ -10,7 +10,7 @@ export function setUpSummary() {
   for (const [name, title] of [["running", "Running"], ["waiting", "Waiting"], ["backoffs", "Backoffs"], ["limits", "Rate limits"]]) {
     const value = h("span", { class: "figure-value" });
     const note = h("span", { class: "figure-note" });
-    const node = h("div", { class: "figure card" }, h("dt", { text: title }), h("dd", {}, value, note));
+    const node = h("div", { class: "figure card", "data-figure": name }, h("dt", { text: title }), h("dd", {}, value, note));
     figures[name] = { node, value, note };
     byId("figures").append(node);
   }

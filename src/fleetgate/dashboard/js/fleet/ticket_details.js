@@ -5,7 +5,7 @@ import { h } from "../base/dom.js";
 import { estimate, place, reasonName, some, titleOf, who } from "../base/format.js";
 import { amountOf } from "../base/money.js";
 import { eventsAddress, itemAddress, nameInAddress, poolAddress, projectAddress } from "../frame/pages.js";
-import { mayChange, store } from "../state/store.js";
+import { mayChange, mayManage, store } from "../state/store.js";
 import * as actions from "./actions.js";
 
 export async function showTicket(ticket) {
@@ -37,7 +37,7 @@ export async function showTicket(ticket) {
         ["Expires", momentNode(ticket.expires_at, "left")],
         ["Events", eventsLink(ticket.id)],
       ]),
-      mayChange() ? ticketActions(ticket, close) : h("span", { hidden: true }),
+      mayManage() ? ticketActions(ticket, close) : h("span", { hidden: true }),
     ],
   });
   leaveAddress();
@@ -63,6 +63,8 @@ function leftText({ budget, left }) {
 }
 
 function ticketActions(ticket, close) {
+  const cancel = h("button", { type: "button", class: "button danger", text: "Cancel the ticket…", on: { click: () => close(() => actions.cancel(ticket)) } });
+  if (!mayChange()) return h("div", { class: "dialog-foot" }, cancel);
   const priority = h("input", { type: "number", min: -100, max: 100, step: 1, required: true, value: ticket.priority, inputmode: "numeric" });
   const submit = (event) => {
     event.preventDefault();
@@ -73,7 +75,7 @@ function ticketActions(ticket, close) {
     h("div", { class: "inline-field" }, field("Priority", priority, "−100 to 100; each point counts as 12 s of waiting"),
       h("button", { type: "submit", class: "button", text: "Set priority" })),
     h("div", { class: "dialog-foot" },
-      h("button", { type: "button", class: "button danger", text: "Cancel the ticket…", on: { click: () => close(() => actions.cancel(ticket)) } }),
+      cancel,
       h("button", { type: "button", class: "button primary", text: "Move to front", on: { click: () => close(() => actions.bump(ticket)) } })));
 }
 

@@ -6,7 +6,7 @@ import { icon } from "../base/icons.js";
 import { keepOneStop } from "../base/roving.js";
 import { makeRow, makeTable } from "../base/table.js";
 import { projectAddress } from "../frame/pages.js";
-import { mayChange } from "../state/store.js";
+import { mayChange, mayManage } from "../state/store.js";
 import * as actions from "./actions.js";
 import { showTicket } from "./ticket_details.js";
 
@@ -80,7 +80,7 @@ function change(node, ticket) {
   setTime(p.age, ticket.queued_at);
   text(p.estimate, estimate(ticket.estimate_s) ?? "");
   show(p.bump, mayChange());
-  show(p.cancel, mayChange());
+  show(p.cancel, mayManage());
   attr(p.bump, "aria-label", `Move to the front: ${name}`);
   attr(p.cancel, "aria-label", `Cancel: ${name}`);
 }

@@ -2,7 +2,7 @@
 import { signInWithKey } from "../access/dialogs.js";
 import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
 import { icon } from "../base/icons.js";
-import { mayChange, onChange, store } from "../state/store.js";
+import { isOfProject, mayChange, onChange, store } from "../state/store.js";
 
 const BLINK_MS = 900; // a stream that is back within this time is not mentioned
 
@@ -37,6 +37,9 @@ export function draw() {
 /** Why nothing can be changed: the role of a key or user, or no sign-in. */
 function readOnly() {
   const { key, user, role } = store.session ?? {};
+  if (isOfProject()) {
+    return { key: "read-only", tone: "info", icon: "info", title: `Project ${store.session.project}.`, text: `The key ${key} has the role agent: it sees the requests, jobs and usage of this project, and may cancel and stop them.` };
+  }
   const common = { key: "read-only", tone: "info", icon: "info", title: "Read-only." };
   if (key || user) return { ...common, text: `${key ? `The key ${key}` : user} has the role ${role}. Changes need the role operator or admin.` };
   return {

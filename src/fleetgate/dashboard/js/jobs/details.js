@@ -10,7 +10,7 @@ import { ENDED } from "./reading.js";
 import { spentText } from "../base/money.js";
 import { eventsLink, projectLink } from "../fleet/ticket_details.js";
 import { itemAddress, nameInAddress } from "../frame/pages.js";
-import { mayChange } from "../state/store.js";
+import { mayChange, mayManage } from "../state/store.js";
 
 const LOOK_MS = 2_000;
 
@@ -92,10 +92,10 @@ function attempts({ attempt, failures, retries, limits, losses }) {
 }
 
 function buttons(job, close) {
-  if (!mayChange()) return [];
+  if (!mayManage()) return [];
   const button = (words, tone, act) => h("button", { type: "button", class: `button ${tone}`, text: words, on: { click: () => close(() => act(job)) } });
   if (ENDED.includes(job.state)) return [button("Run again", "primary", actions.retryJob)];
   const found = job.ending ? [] : [button(job.state === "running" ? "Stop…" : "Cancel…", "danger", actions.cancelJob)];
-  if (job.state === "held") found.push(button("Approve…", "primary", actions.approveJob));
+  if (job.state === "held" && mayChange()) found.push(button("Approve…", "primary", actions.approveJob));
   return found;
 }

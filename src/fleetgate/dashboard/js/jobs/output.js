@@ -1,7 +1,7 @@
 // The output of a job, followed to its end: stdout, stderr and the beginnings of attempts. Text is only ever set as text.
 import { get } from "../state/api.js";
 import { h, plain, show, text } from "../base/dom.js";
-import { mayChange } from "../state/store.js";
+import { mayManage } from "../state/store.js";
 
 const TAIL = 64 * 1024; // of what was printed before
 const WAIT_S = 15;
@@ -13,7 +13,7 @@ const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\
 /** The section of a dialog with the output of a job, or of a run that keeps it. @param {string} id @param {AbortSignal} signal  ends it */
 export function outputSection(id, signal) {
   const node = h("section", { class: "job-output", "aria-label": "Output" });
-  if (mayChange()) follow(id, node, signal);
+  if (mayManage()) follow(id, node, signal);
   else node.append(h("p", { class: "hint", text: "Sign in to see the output: fleetgate open" }));
   return node;
 }

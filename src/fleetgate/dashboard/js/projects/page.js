@@ -1,7 +1,7 @@
 // The Projects page: a row for each project; and the page of one project, #/projects/NAME: its figures, budgets, agents, queue and jobs.
 import { setTime, timeNode } from "../base/clock.js";
 import { attr, byId, h, reconcile, show, text } from "../base/dom.js";
-import { count, some } from "../base/format.js";
+import { count, isShort, shareLines, shareText, some } from "../base/format.js";
 import { amountOf, compact, costText, figureOf } from "../base/money.js";
 import { keepOneStop } from "../base/roving.js";
 import { makeRow, makeTable, nothing } from "../base/table.js";
@@ -27,6 +27,7 @@ const all = h("div", { class: "card list project-list" }, table, empty, waitForA
 
 const figures = h("dl", { class: "usage-figures project-figures" });
 const budgets = h("ul", { class: "project-budgets" });
+const shared = h("ul", { class: "project-shares", "aria-label": "Fair shares" });
 const running = makeLeaseTable("Running agents of the project");
 const waiting = makeTicketTable("Waiting agents of the project");
 const jobs = makeJobTable("Jobs of the project");
@@ -42,7 +43,7 @@ const parts = [["Running", running.node, "running"], ["Waiting", h("div", {}, wa
   return { name, none, loading, number, section: h("section", { class: "section", "aria-label": `${title} in this project` }, h("header", { class: "section-head" }, h("h3", { class: "part-title" }, title, " ", number)), h("div", { class: "card list" }, node, none, loading)) };
 });
 const links = h("p", { class: "links" });
-const one = h("div", { class: "content" }, figures, budgets, ...parts.map(({ section }) => section), links);
+const one = h("div", { class: "content" }, figures, shared, budgets, ...parts.map(({ section }) => section), links);
 
 export function setUpProjects() {
   byId("projects-body").append(all, one);
@@ -71,7 +72,6 @@ function drawAll() {
     if (!rows.has(name)) rows.set(name, { project: name, running: 0, waiting: 0, oldest: null, sum: nothingUsed() });
     add(rows.get(name).sum, row);
   }
-  const slots = list.reduce((sum, each) => sum + each.slots, 0);
   const sorted = [...rows.values()].sort((one, other) => other.waiting - one.waiting || other.running - one.running || (other.sum.cost ?? 0) - (one.sum.cost ?? 0) || (one.project < other.project ? -1 : 1));
   const none = phase === "ready" && sorted.length === 0;
   show(table, phase === "ready" && sorted.length > 0);
@@ -79,7 +79,7 @@ function drawAll() {
   show(waitForAll, phase === "loading");
   show(failed, phase === "error");
   text(failed, `The projects cannot be read: ${problem}.`);
-  reconcile(body, sorted, ({ project }) => project, make, (node, row) => change(node, row, slots));
+  reconcile(body, sorted, ({ project }) => project, make, change);
   keepOneStop(body);
 }
 
@@ -92,8 +92,8 @@ function make() {
   return node;
 }
 
-/** @param {any} node @param {any} row @param {number} slots  that all projects hold */
-function change(node, { project, running: runs, waiting: waits, oldest, sum, slots: held = 0, weight = 1, agents = 0, calls = 0 }, slots) {
+/** @param {any} node @param {any} row */
+function change(node, { project, running: runs, waiting: waits, oldest, sum, shares = [], weight = 1, agents = 0, calls = 0 }) {
   const p = node.parts;
   text(p.link, project);
   attr(p.link, "href", projectAddress(project));
@@ -103,8 +103,9 @@ function change(node, { project, running: runs, waiting: waits, oldest, sum, slo
   };
   put(p.running, runs ? count(runs) : "");
   attr(p.running, "title", runs ? [agents && some(agents, "agent"), calls && some(calls, "call")].filter(Boolean).join(", ") : null);
-  put(p.share, [held ? `${Math.round((100 * held) / slots)} %` : "", weight === 1 ? "" : `weight ${weight}`].filter(Boolean).join(", "));
-  attr(p.share, "title", held ? `${held} of ${slots} slots in use` : null);
+  put(p.share, [shareText(shares), weight === 1 ? "" : `weight ${weight}`].filter(Boolean).join(", "));
+  attr(p.share, "title", shares.length ? shareLines(shares).join("\n") : null);
+  attr(p.share, "data-tone", waits && isShort(shares) ? "queue" : null);
   put(p.waiting, waits ? count(waits) : "");
   attr(p.waiting, "data-tone", waits ? "queue" : null);
   setTime(p.time, oldest);
@@ -135,6 +136,9 @@ function drawOne(name) {
     text(node.querySelector(".figure-value"), value);
     text(node.querySelector(".figure-note"), note);
   });
+  const shares = store.projects.list.find(({ project }) => project === name)?.shares ?? [];
+  show(shared, shares.length > 0);
+  reconcile(shared, shares, ({ pool, kind }) => `${kind} ${pool}`, () => h("li", { class: "card" }, h("span", {})), (node, share) => text(node.children[0], shareLines([share])[0]));
   const own = store.budgets.list.filter((budget) => budget.name.startsWith(`project:${name} `));
   show(budgets, own.length > 0);
   reconcile(budgets, own, (budget) => budget.name, () => h("li", { class: "card" }, h("a", { href: address("budgets") }), h("span", {})), (node, budget) => {

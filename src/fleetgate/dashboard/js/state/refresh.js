@@ -3,12 +3,13 @@
 import { get } from "./api.js";
 import { learn, now } from "../base/clock.js";
 import { refuse, sessionHeaders } from "./session.js";
-import { store, update } from "./store.js";
+import { isOfProject, store, update } from "./store.js";
 
 const narrow = matchMedia("(max-width: 620px)");
 /** How many rows of the queue are a page: fewer on a phone. */
 export const pageSize = () => (narrow.matches ? 10 : 25);
 const SOONEST_MS = 250;
+const RETRY_MS = 3_000;
 const CALM_MS = 5_000; // estimates and cooldowns change without an event
 
 let timer = 0;
@@ -64,6 +65,7 @@ async function read() {
       phase: "ready", problem: null, trouble: "", session, leases,
       pools: status.pools, plans: status.plans, backoffs: status.backoffs, running: status.running, waiting: status.waiting,
     });
+    if (isOfProject()) update({ connection: { state: "live", retryAt: 0, lostAt: 0 } });
     if (view === store.view) showQueue((queue ?? all).tickets, queue ? queue.matching : status.waiting);
     else again = true;
   } catch (error) {
@@ -71,7 +73,8 @@ async function read() {
     if (status === 401) refuse(shown);
     if (store.phase !== "ready" || status === 401) update({ phase: "error", problem: { status, error: error.message } });
     else if (status !== 0) update({ trouble: `${error.message}. This page shows the last known state.` });
-    setTimeout(poke, 3_000);
+    if (isOfProject() && status === 0) update({ connection: { state: "waiting", retryAt: Date.now() + RETRY_MS, lostAt: store.connection.lostAt || Date.now() } });
+    setTimeout(poke, RETRY_MS);
   } finally {
     busy = false;
     ended = performance.now();

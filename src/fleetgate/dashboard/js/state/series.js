@@ -1,7 +1,7 @@
 // The samples of the charts: read once, then the newest every few seconds. Samples from before a restart of the service
 // are kept: the service no longer has them.
 import { get } from "./api.js";
-import { store, update } from "./store.js";
+import { isOfProject, store, update } from "./store.js";
 
 let timer = 0;
 let reading = 0;
@@ -18,7 +18,7 @@ export async function readSeries(all = false) {
   const mine = ++reading;
   const { minutes } = store.chart;
   let stepS = store.series.stepS;
-  if (!document.hidden) {
+  if (!document.hidden && !isOfProject()) {
     try {
       const found = await get(`/v1/series?minutes=${all || minutes > 60 ? minutes : 1}`);
       if (mine !== reading) return;

@@ -80,6 +80,10 @@ function drawChanged() {
 }
 
 export const mayChange = () => store.session?.may_change === true;
+/** Whether this browser sees one project alone: it is signed in with the key of an agent. */
+export const isOfProject = () => store.session?.role === "agent";
+/** Whether the requests and jobs that are shown may be cancelled and stopped: an agent's key sees its own alone. */
+export const mayManage = () => mayChange() || isOfProject();
 export const mayManageKeys = () => store.session?.role === "admin" && mayChange();
 
 /** A pool's key, in the series and in the page. */

@@ -18,17 +18,26 @@ export class Stream {
     this.failures = 0;
     this.timer = 0;
     this.controller = null;
+    this.stopped = true;
   }
 
   /** Listen from after this sequence number. */
   start(seq) {
     this.seq = seq;
+    this.stopped = false;
     this.connect();
+  }
+
+  /** Listen no longer. */
+  stop() {
+    this.stopped = true;
+    clearTimeout(this.timer);
+    this.controller?.abort();
   }
 
   /** Do not wait for the next attempt. */
   retryNow() {
-    if (this.controller) return;
+    if (this.controller || this.stopped) return;
     clearTimeout(this.timer);
     this.connect();
   }
@@ -60,6 +69,7 @@ export class Stream {
     }
     clearTimeout(watch);
     this.controller = null;
+    if (this.stopped) return;
     const pause = PAUSES_MS[Math.min(this.failures, PAUSES_MS.length - 1)] * (0.85 + Math.random() * 0.3);
     this.failures += 1;
     this.hooks.onState("waiting", Date.now() + pause);
