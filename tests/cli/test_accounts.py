@@ -35,6 +35,16 @@ def accounts(cli: Cli) -> dict[str, dict[str, object]]:
     return {each["account"]: each for each in cli.json("accounts")["accounts"]}
 
 
+def test_m4_an_idle_account_is_listed_if_a_cap_names_it(cli: Cli):
+    cli.configure("")
+    cli.ok("cap", "set", "umans", "4", "--kind", "requests")
+    cli.ok("cap", "set", "*/gpt-*", "2")
+    assert list(accounts(cli)) == ["umans"]
+    assert "0/4 requests" in cli.ok("accounts")
+    cli.ok("cap", "rm", "umans", "--kind", "requests")
+    assert list(accounts(cli)) == []
+
+
 def test_m4_without_any_account_it_says_when_there_is_one(cli: Cli):
     cli.configure("")
     assert "no accounts: " in cli.ok("accounts")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -55,6 +56,15 @@ def test_w3_the_line_has_slots_and_windows_and_feeds_the_windows_back(cli: Cli):
     until(lambda: used(cli) == {"plan anthropic 5h": 3_340})
     until((Path(cli.folder) / "s" / "statusline.json").exists)
     assert re.fullmatch(r"fleetgate: 1/5 running \| 5h 33% until \d\d:\d\d\n", statusline(cli, {}))
+
+
+def test_q2_after_the_wall_clock_was_set_back_the_line_is_brought_up_to_date_at_once(cli: Cli):
+    cli.occupy()
+    path = Path(cli.folder) / "s" / "statusline.json"
+    path.write_text(json.dumps({"at": time.time() + 3_600, "slots": "9 running"}))
+    os.utime(path, (time.time() + 3_600,) * 2)
+    assert statusline(cli, {}) == "fleetgate: starting\n"
+    until(lambda: statusline(cli, {}) == "fleetgate: 1/3 running\n")
 
 
 @pytest.mark.parametrize(

@@ -212,3 +212,20 @@ def test_without_a_terminal_it_says_what_to_type_instead(cli: Cli) -> None:
     said = cli.refused("top", code=64)
     assert "fleetgate top --once" in said
     assert "fleetgate status" in said
+
+
+def test_z1_the_account_sets_and_the_accounts_that_a_waiting_request_may_use_are_shown(cli: Cli):
+    cli.configure(
+        '[accounts]\nanthropic = { use = ["work", "spare"], then = ["api"] }\n'
+        '[agents]\n"anthropic@work" = 1\n"anthropic@spare" = 1\n"anthropic@api" = 1\n'
+    )
+    cli.ok("status")
+    gate = cli.gate
+    for number in range(4):
+        gate.one(cmd.Acquire(f"ticket{number}", Spec(models=(OPUS,), host=gate.host), gate.me, conversation="talk"))
+    shot, ui = shot_of(cli), Ui()
+    ui.focus = TICKETS
+    text = "\n".join("".join(cell.text for cell in line) for line in frame(shot, trend_of(cli), ui, 160, 50))
+    assert "anthropic without an account uses work" in text
+    assert "it may use work, spare, api" in text
+    assert {waiting.accounts for waiting in shot.tickets} == {("work", "spare", "api")}

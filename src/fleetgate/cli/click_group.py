@@ -7,6 +7,7 @@ FleetgateError for mistakes that a person can correct. `run` usually starts with
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ from fleetgate.present.text import printable_lines
 # Heading -> names of commands. A command is `command` of the module of its name below fleetgate.cli.commands.
 _NAMES = {
     "Run agents": "run stop acquire release capacity select session report",
-    "See what is happening": "status accounts queue ps top digest history metrics usage explain statusline observe",
+    "See what is happening": "status accounts projects queue ps top digest history metrics usage explain statusline "
+    "observe",
     "Manage caps and the queue": "cap budget cooldown pause resume drain backoff bump cancel",
     "Queue jobs for later": "submit jobs show logs wait retry approve clean worker dispatch",
     "Serve the dashboard, API and proxy": "serve open key env node notify mcp hook",
@@ -38,6 +40,9 @@ _ELSEWHERE = {
 COMMANDS = {name: _ELSEWHERE.get(name, f"commands.{name}") for names in SECTIONS.values() for name in names}
 
 
+_SERVICE = "fleetgate.service"  # where a context keeps the value of --service
+
+
 class LazyGroup(click.Group):
     """Imports a command when it is needed, and lists all of them by section."""
 
@@ -49,6 +54,11 @@ class LazyGroup(click.Group):
         if module is None:
             return None
         command: click.Command = importlib.import_module(f"fleetgate.cli.{module}").command
+        given = ctx.meta.get(_SERVICE)
+        if given or os.environ.get("FLEETGATE_SERVICE"):
+            from fleetgate.cli.service.over_http import over_http
+
+            return over_http(cmd_name, command, given)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -66,6 +76,13 @@ class LazyGroup(click.Group):
     no_args_is_help=True,
 )
 @click.version_option(package_name="fleetgate", prog_name="fleetgate")
+@click.option(
+    "--service",
+    metavar="URL",
+    expose_value=False,
+    callback=lambda context, _, url: context.meta.update({_SERVICE: url}),
+    help="Ask a service elsewhere, with FLEETGATE_KEY (default: $FLEETGATE_SERVICE).",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Show warnings about the store, and the steps of a run, on stderr.")
 def group(verbose: bool) -> None:
     """Admission control for fleets of AI agents: caps, one visible queue, slots that cannot leak.

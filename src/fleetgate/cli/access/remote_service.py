@@ -1,4 +1,4 @@
-"""A service elsewhere, over HTTP, with the token or the access key of FLEETGATE_TOKEN."""
+"""A service elsewhere, over HTTP, with the access key of FLEETGATE_KEY, or the token of FLEETGATE_TOKEN."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fleetgate.core.errors import BadRequest, FleetgateError
+from fleetgate.core.errors import BadRequest, FleetgateError, NotFound
 from fleetgate.core.model_names import shown
 
 _PATIENCE_S = 30.0
@@ -18,6 +18,10 @@ class ServiceAway(FleetgateError):
     """The service cannot be reached, or does not answer as one."""
 
     exit_code = 69
+
+
+class NoSuchThing(NotFound):
+    """What a request names is not there; the sentence is the service's own."""
 
 
 class ServiceRefused(FleetgateError):
@@ -31,11 +35,14 @@ def call(url: str, method: str, path: str, body: object = None) -> Any:
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
     from urllib.parse import urlsplit
 
-    token = os.environ.get("FLEETGATE_TOKEN", "")
+    variable = "FLEETGATE_KEY" if os.environ.get("FLEETGATE_KEY") else "FLEETGATE_TOKEN"
+    token = os.environ.get(variable, "")
     if not token:
-        raise BadRequest("FLEETGATE_TOKEN is not set: it has the service's token, or the access key of an admin")
+        raise BadRequest(
+            "neither FLEETGATE_KEY, for an access key, nor FLEETGATE_TOKEN, for the service's token, is set"
+        )
     if not token.isascii() or not token.isprintable():
-        raise BadRequest("FLEETGATE_TOKEN is not a token: valid are printable characters")
+        raise BadRequest(f"{variable} is not a token: valid are printable characters")
     try:
         at = urlsplit(url)
         port = at.port
@@ -60,6 +67,8 @@ def call(url: str, method: str, path: str, body: object = None) -> Any:
         raise ServiceRefused(f"the service at {at.netloc} refused: {answer.get('error')}")
     if response.status >= 500:
         raise ServiceAway(f"the service at {at.netloc} failed: {answer.get('error')}")
+    if response.status == 404:
+        raise NoSuchThing(str(answer.get("error")))
     if response.status >= 400:
         raise BadRequest(str(answer.get("error")))
     return answer

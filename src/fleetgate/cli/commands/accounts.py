@@ -33,8 +33,8 @@ _STYLES = {"found": "green", "missing": "red", "unreadable": "red"}
 def command(as_json: bool) -> None:
     """List the accounts of providers: login, slots, plan windows, budgets, backoffs.
 
-    An account is listed when the config has a table for it, or when Fleetgate has seen it. Keys, tokens and identities
-    are never shown.
+    An account is listed when the config has a table for it, when a cap names it, or when Fleetgate has seen it. Keys,
+    tokens and identities are never shown.
 
     \b
     fleetgate accounts
@@ -67,7 +67,9 @@ def _draw(found: AccountsShape) -> None:
         columns = _COLUMNS if sets else [column for column in _COLUMNS if column.title != "SET"]
         screen.table(columns, [_row(account, sets) for account in found.accounts])
     else:
-        screen.line("no accounts: an account is listed while an agent or a call uses it, and when the config names it")
+        screen.line(
+            "no accounts: one is listed when the config or a cap names it, and while an agent or a call uses it"
+        )
     screen.show()
 
 

@@ -15,6 +15,7 @@ from fleetgate.core.access.keys import ROLES, AccessKey
 from fleetgate.core.entities import CLASSES
 from fleetgate.present.access.key_listing import AccessKeyShape, rights_text
 from fleetgate.present.access.key_request import KeyRequest
+from fleetgate.present.json.projects import share_text
 from fleetgate.present.text import span
 
 _COLUMNS = (
@@ -25,6 +26,7 @@ _COLUMNS = (
     Column("MAX PRIORITY", right=True),
     Column("RUNNING", right=True),
     Column("WAITING", right=True),
+    Column("SHARE", right=True),
     Column("CREATED"),
     Column("EXPIRES"),
 )
@@ -33,7 +35,10 @@ _ONCE = "this is the only time it is shown; keep it where only its user can read
 
 @click.group(short_help="Create, list, rotate and remove access keys.", no_args_is_help=True)
 @click.option(
-    "--service", metavar="URL", help="Of a service elsewhere, with FLEETGATE_TOKEN (default: this machine's)."
+    "--service",
+    metavar="URL",
+    envvar="FLEETGATE_SERVICE",
+    help="Of a service elsewhere, with FLEETGATE_KEY or FLEETGATE_TOKEN (default: this machine's).",
 )
 @click.pass_context
 def command(context: click.Context, service: str | None) -> None:
@@ -44,7 +49,7 @@ def command(context: click.Context, service: str | None) -> None:
     admin also manages keys. The service's own token is an admin.
 
     With --service, the keys are those of a service elsewhere. It is asked over HTTP, with the token or the access key
-    of an admin in FLEETGATE_TOKEN.
+    of an admin in FLEETGATE_TOKEN or FLEETGATE_KEY.
 
     \b
     fleetgate key create ci --role agent --project web --class batch --max-priority 0
@@ -113,6 +118,8 @@ def create(
 def ls(keys: KeyStore, as_json: bool) -> None:
     """List the keys, what they may do and what they have at the gate. The keys themselves are not stored.
 
+    SHARE is the part of the slots in use that a key has, and the fair share of its project, as in `fleetgate projects`.
+
     \b
     fleetgate key ls
     fleetgate key ls --json
@@ -133,7 +140,7 @@ def _row(shape: AccessKeyShape, now: datetime) -> list[str]:
     priority = "" if shape.max_priority is None else str(shape.max_priority)
     made = f"{_distance(shape.created_at, now)} ago"
     rights = [shape.name, shape.role, shape.project or "", shape.work_class or "", priority]
-    return [*rights, running, str(shape.waiting), made, ends]
+    return [*rights, running, str(shape.waiting), share_text(shape.shares) or "-", made, ends]
 
 
 def _distance(moment: str | None, now: datetime) -> str:

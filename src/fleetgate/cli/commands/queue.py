@@ -15,6 +15,7 @@ from fleetgate.core.queue.positions import QueueView
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import TicketView
 from fleetgate.gate.liveness import process_identity
+from fleetgate.present.account_set_text import sets_of
 from fleetgate.present.json import listings
 from fleetgate.present.json.state import ticket_json
 from fleetgate.present.log_time import LogTimes
@@ -80,6 +81,8 @@ def _draw(state: State, views: list[TicketView], moments: LogTimes, host: str, p
         screen.prose(text, "  ")
     if len(reasons) > _MOST_REASONS:
         screen.line(f"and {len(reasons) - _MOST_REASONS} more reasons: fleetgate queue --json")
+    for text in sets_of(state, [view.ticket for view in views]):
+        screen.prose(text, "  ")
     if len(waiting) < len(views):
         screen.prose("gone: its process has exited; the next request removes it from the queue", "  ")
     backoffs = _awaited(state, views)

@@ -88,6 +88,7 @@ def command(
             is_token=access.tokens.is_token,
             find_key=lambda text: access.find_key(text),
             trusts=access.trusts,
+            owns=access.owns,
             folder=folder,
             on_end=telemetry.on_end,
         ),

@@ -14,9 +14,9 @@ from fleetgate.core.views.plan_views import PlanView, plan_views
 from fleetgate.core.views.pool_and_lease_views import PoolView, UpstreamView, pool_views
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.slot_gate import unapplied_text
+from fleetgate.present.account_set_text import all_sets
 from fleetgate.present.budgets.plan_windows import held_text, percent, runway_text, style_of
 from fleetgate.present.json.listings import status
-from fleetgate.present.json.state import AccountSetShape, account_set_json
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import count
 
@@ -70,9 +70,9 @@ def _draw(state: State, views: list[PoolView], moments: LogTimes) -> None:
     if idle:
         screen.line()
         screen.prose(f"Also capped, not used yet: {', '.join(idle)}")
-    for _, rule in sorted(state.accounts.rules.items()):
+    for text in all_sets(state):
         screen.line()
-        screen.prose(_set_text(account_set_json(state, rule)))
+        screen.prose(text)
     draw_plans(screen, plan_views(state, moments.now), moments)
     if state.backoffs:
         screen.line()
@@ -85,19 +85,6 @@ def _draw(state: State, views: list[PoolView], moments: LogTimes) -> None:
     for view in views:
         _print_advice(screen, view)
     screen.show()
-
-
-def _set_text(shape: AccountSetShape) -> str:
-    """The accounts that requests of a provider use as one, with their conversations (rule Z1)."""
-
-    def listed(names: list[str]) -> str:
-        talks = {name: shape.conversations[name] for name in names}
-        return ", ".join(
-            f"{name} ({count(number, 'conversation')})" if number else name for name, number in talks.items()
-        )
-
-    then = f", then {listed(shape.then)}" if shape.then else ""
-    return f"{shape.provider} without an account uses {listed(shape.use)}{then}"
 
 
 def draw_plans(screen: Screen, views: list[PlanView], moments: LogTimes) -> None:

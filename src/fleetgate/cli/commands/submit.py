@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
@@ -14,6 +13,7 @@ from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.output.table import say
 from fleetgate.cli.read_only_gate import note, say_json
 from fleetgate.cli.run.mistyped_models import mention_typos
+from fleetgate.cli.service.job_variables import given_variables, inherited_variables
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.direct_gate import DirectGate
@@ -25,7 +25,6 @@ from fleetgate.jobs.spec_parser import SpecParser
 from fleetgate.jobs.submit import Submitted
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import count, spans
-from fleetgate.signals.redaction import shown_text
 
 _AT_ONCE = 1000
 
@@ -111,10 +110,10 @@ def command(
             raise BadRequest("--batch: options go into the lines of the file; only --json may be added")
         specs = _batch(reading, batch)
     else:
-        inherited = _inherited(inherit)
+        inherited = inherited_variables(inherit)
         if inherited and given.get("any_host"):
             raise BadRequest("--inherit-env and --any-host: the values are kept in a file of this host; use --env")
-        specs = [reading.spec({**given, "env": {**inherited, **_env(env)}, "command": list(command)})]
+        specs = [reading.spec({**given, "env": {**inherited, **given_variables(env)}, "command": list(command)})]
     for text in reading.notes:
         note(text)
     gate = opened_gate(loaded)
@@ -153,25 +152,6 @@ def _batch(reading: SpecParser, path: str) -> list[JobSpec]:
 def _read(path: str) -> list[bytes]:
     with open(path, "rb") as file:
         return file.readlines()
-
-
-def _env(pairs: tuple[str, ...]) -> dict[str, str]:
-    env = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise BadRequest(f"--env {shown_text(pair)}: valid is NAME=VALUE")
-        env[name] = value
-    return env
-
-
-def _inherited(given: tuple[str, ...]) -> dict[str, str]:
-    """The named variables of this environment. One that is not set is a mistake."""
-    names = [name.strip() for part in given for name in part.split(",") if name.strip()]
-    missing = [name for name in names if name not in os.environ]
-    if missing:
-        raise BadRequest(f"--inherit-env {', '.join(missing)}: not set in this environment")
-    return {name: os.environ[name] for name in names}
 
 
 def _print_jobs(gate: DirectGate, submitted: list[Submitted], *, as_json: bool, many: bool) -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 FILE = "statusline.json"
 STALE_S = 2.0  # what is older is brought up to date
 USELESS_S = 900.0  # what is older is not shown
+_SAME_S = 300.0  # resets that differ by less are the same
+_LONGEST_S = 400 * 86_400
+_LEAST_EPOCH_MS = 10**11  # a smaller number is of seconds
 _MOST_BYTES = 1 << 20
 _NAMES = {"five_hour": "5h", "seven_day": "7d"}
 
@@ -28,8 +31,7 @@ def print_line(account: str = "") -> int:
     try:
         folder, text = _folder(), _stdin()
         known = _known(folder)
-        line = " | ".join(_parts(known, _said(text), account or own_account(known.get("logins", {}))))
-        line = line or _without_data(folder)
+        line = line_of(known, text, account) or _without_data(folder)
     except Exception:
         pass  # nothing that goes wrong here concerns the agent
     sys.stdout.write(f"fleetgate: {line or 'run `fleetgate doctor`'}\n")
@@ -40,6 +42,11 @@ def print_line(account: str = "") -> int:
     except Exception:
         pass
     return 0
+
+
+def line_of(known: dict[str, Any], text: bytes, account: str = "") -> str:
+    """The line from what the file says and what the agent says; empty where both say nothing."""
+    return " | ".join(_parts(known, _said(text), account or own_account(known.get("logins", {}))))
 
 
 def own_account(logins: dict[str, dict[str, str]]) -> str:
@@ -114,20 +121,38 @@ def _said(text: bytes) -> dict[str, tuple[int, float]]:
     for name, window in limits.items() if isinstance(limits, dict) else ():
         if not isinstance(window, dict):
             continue
-        used, resets = window.get("used_percentage"), window.get("resets_at")
-        if isinstance(used, int | float) and isinstance(resets, int | float) and resets > time():
-            found[_NAMES.get(str(name), str(name))] = (int(used), float(resets))
+        used, resets = window.get("used_percentage"), _epoch_s(window.get("resets_at"))
+        if isinstance(used, int | float) and time() < resets < time() + _LONGEST_S:
+            found[_NAMES.get(str(name), str(name))] = (int(used), resets)
     return found
+
+
+def _epoch_s(value: object) -> float:
+    """A moment that the agent names: epoch seconds, epoch milliseconds, or RFC 3339; 0 for none."""
+    if isinstance(value, str):
+        from datetime import UTC, datetime
+
+        try:
+            moment = datetime.fromisoformat(value)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            return 0.0
+    if not isinstance(value, int | float):
+        return 0.0
+    return value / 1000 if value >= _LEAST_EPOCH_MS else float(value)
 
 
 def _parts(known: dict[str, Any], said: dict[str, tuple[int, float]], account: str) -> list[str]:
     parts = [str(known["slots"])] if known else []
     windows = known.get("plans", {}).get(account, {})
     for name, (used, resets, dry) in windows.items():
-        newer = said.pop(name, (0, 0.0))
-        if time() < resets or newer[1]:
-            ends = f", dry {_clock(dry)}" if dry and dry > time() else ""
-            parts.append(f"{name} {max(used, newer[0])}% until {_clock(max(resets, newer[1]))}{ends}")
+        agents, agents_reset = said.get(name, (0, 0.0))
+        if resets <= time() or agents_reset > resets + _SAME_S:
+            continue  # this window is over; what the agent says is about the one after it
+        said.pop(name, None)
+        ends = f", dry {_clock(dry)}" if dry and dry > time() else ""
+        newer = agents if abs(agents_reset - resets) <= _SAME_S else 0
+        parts.append(f"{name} {max(used, newer)}% until {_clock(resets)}{ends}")
     parts += [f"{name} {used}% until {_clock(resets)}" for name, (used, resets) in said.items()]
     return [*parts, str(known["cost"])] if known.get("cost") else parts
 
@@ -140,7 +165,7 @@ def _refresh(folder: str, text: bytes, account: str) -> None:
     """In a process that no one waits for: record what the agent said, and bring the file up to date."""
     try:
         about = os.stat(os.path.join(folder, FILE))
-        fresh = time() - about.st_mtime < STALE_S
+        fresh = abs(time() - about.st_mtime) < STALE_S  # the wall clock may have been set back
     except OSError:
         fresh = False
     if fresh or os.fork():

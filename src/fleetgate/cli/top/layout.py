@@ -41,6 +41,7 @@ _HELP = (
 _LEAST_OF_A_PANE = 3  # its name, the titles, one line
 _LOW, _LOWER, _LOWEST = 28, 18, 10
 _MOST_PLANS = 4
+_MOST_SETS = 2
 _RUNWAYS = (DRY, TIGHT, SAFE)
 
 
@@ -53,6 +54,7 @@ def frame(shot: GateView, trend: Trend, ui: Ui, width: int, height: int, trouble
         top.append(_short_history(trend, shot.moments.now, width))
     top += _plans(shot, _MOST_PLANS if height >= _LOW else 1 if height >= _LOWER else 0)
     below = [_last_line(ui)] if height > 2 else []
+    top += _sets(shot, _MOST_SETS if height >= _LOW else 1 if height >= _LOWER else 0)
     if ui.help:
         middle = _help_lines()
     else:
@@ -73,6 +75,8 @@ def draw_once(screen: Screen, shot: GateView, trend: Trend) -> None:
         screen.line(*line)
     for line in _plans(shot, len(shot.plans)):
         screen.line(*line)
+    for text in shot.sets:
+        screen.prose(printable(text))
     for number, pane in enumerate(PANES):
         items = pane.items(shot)
         if not items and number == BACKOFFS:
@@ -127,6 +131,11 @@ def _plans(shot: GateView, most: int) -> list[Line]:
         ]
         for view in ordered[:most]
     ]
+
+
+def _sets(shot: GateView, most: int) -> list[Line]:
+    """The account sets, with the conversations of each account."""
+    return [[Cell(printable(text), "dim")] for text in shot.sets[:most]]
 
 
 def _history(trend: Trend, now: int, width: int) -> list[Line]:

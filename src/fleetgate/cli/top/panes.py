@@ -15,6 +15,7 @@ from fleetgate.cli.top.snapshot import GateView
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView
 from fleetgate.gate.liveness import process_identity
+from fleetgate.present.account_set_text import accounts_text
 from fleetgate.present.request_text import label
 from fleetgate.present.text import printable, span, spans
 
@@ -153,6 +154,7 @@ class Tickets(Pane[TicketView]):
         who = f"process {pid_shown(ticket.holder)} on {process_identity.host_of(ticket.holder)}"
         return [
             f"{item.reason.code}: {item.reason.text}",
+            accounts_text(item),
             f"{ticket.id}, {ticket.spec.project}, {who}: {label(ticket)}",
         ]
 

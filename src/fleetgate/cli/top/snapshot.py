@@ -11,6 +11,7 @@ from fleetgate.core.state.state import State
 from fleetgate.core.views.plan_views import PlanView, plan_views
 from fleetgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView, lease_views, pool_views
 from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.present.account_set_text import all_sets
 from fleetgate.present.log_time import LogTimes
 
 _MOST_TICKETS = 1_000  # more than anyone scrolls through; each frame lists them
@@ -28,6 +29,7 @@ class GateView(NamedTuple):
     backoffs: list[Backoff]
     idle: list[str]  # caps that have no pool yet
     plans: list[PlanView]
+    sets: list[str]  # of accounts, in sentences
 
 
 def snapshot(gate: DirectGate, state: State) -> GateView:
@@ -43,4 +45,5 @@ def snapshot(gate: DirectGate, state: State) -> GateView:
         [backoff for _, backoff in sorted(state.backoffs.items())],
         idle_caps(state, pools),
         plan_views(state, moments.now),
+        all_sets(state),
     )

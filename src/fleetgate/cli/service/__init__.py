@@ -1,0 +1,1 @@
+"""Commands on a service elsewhere: `fleetgate --service URL …`, with an access key and without the store."""
