@@ -10,7 +10,7 @@ import pytest
 from fleetgate.testing.provider import FakeProvider
 from fleetgate.testing.script import Fault
 from tests.agents.calling import CALLERS, KEY, PROMPT
-from tests.agents.cases import Case, cases
+from tests.agents.cases import Case, as_of_now, cases
 from tests.agents.installing import CannotInstall, installed, version_of
 from tests.agents.running import Place, Ran
 from tests.agents.table import ROWS, Row
@@ -54,6 +54,7 @@ def test_r4_a_real_agent_that_did_its_work_is_ok_and_backs_off_nothing(case: Cas
 
 @BY_ANSWER
 def test_r4_a_real_agent_that_is_refused_exits_75_and_backs_off_what_was_refused(case: Case, place: Place) -> None:
+    case = as_of_now(case)
     assert case.fault is not None
     with FakeProvider(faults=[case.fault]) as provider:
         found = ran(case, place, provider)
@@ -72,6 +73,7 @@ def test_r4_a_real_agent_that_is_refused_exits_75_and_backs_off_what_was_refused
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.agent in KEEPS_FILES], ids=lambda case: case.name)
 def test_r4_a_real_agent_on_a_terminal_is_judged_by_what_it_wrote_down(case: Case, place: Place) -> None:
+    case = as_of_now(case)
     with FakeProvider(faults=[case.fault] if case.fault else []) as provider:
         found = ran(case, place, provider, on_terminal=True)
     assert found.exit_code == (75 if case.fault else 0)

@@ -38,6 +38,13 @@ def home(fleet: Fleet, *logins: str) -> dict[str, str]:
     return {"HOME": str(folder)}
 
 
+def listed(fleet: Fleet, *words: str) -> str:
+    """What a command prints, in one line."""
+    run = fleet.start([*FLEETGATE, *words])
+    assert run.wait() == 0
+    return " ".join(run.out.split())
+
+
 def test_z1_runs_use_the_accounts_of_a_set_with_their_logins(fleet: Fleet):
     fleet.configure(SETS)
     env = home(fleet, "work", "spare")
@@ -58,6 +65,27 @@ def test_z1_runs_use_the_accounts_of_a_set_with_their_logins(fleet: Fleet):
     spilled = [event.why for _, event in fleet.events_of(ev.Granted) if event.why]
     assert spilled[0] == "spilled to api: work and spare are full"  # the fourth may have been spilled, too
     fleet.check_log()
+
+
+def test_z4_the_queue_says_which_accounts_a_request_may_use_and_why_none_has_room(fleet: Fleet):
+    fleet.configure(SETS)
+    env = home(fleet, "spare")
+    go = fleet.folder / "go"
+    runs = [fleet.run("-m", MODEL, "--", *fleet.sleeper(name, go), env=env) for name in ("a", "b")]
+    fleet.until(lambda: len(fleet.state.leases) == 2)
+    third = fleet.waiting("-m", MODEL, "--", *SHOW, env=env)
+    (ticket,) = fleet.json("queue")["tickets"]
+    assert ticket["accounts"] == ["spare", "api"]
+    closed = "no account has room: spare and api are full, work is without a credential here"
+    assert ticket["reason"]["text"] == closed
+    for words in (("queue",), ("top", "--once")):
+        shown = listed(fleet, *words)
+        assert "anthropic without an account uses work, spare, then api" in shown
+    assert closed in listed(fleet, "queue")
+    go.touch()
+    assert [run.wait() for run in [*runs, third]] == [0, 0, 0]
+    reasons = [event.why for _, event in fleet.events_of(ev.Granted) if event.why]
+    assert reasons[0] == "spilled to api: spare is full, work is without a credential here"
 
 
 def test_z1_an_account_whose_login_is_missing_is_left_out(fleet: Fleet):

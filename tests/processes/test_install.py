@@ -3,6 +3,7 @@ a clean environment, and bring little."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shutil
@@ -121,6 +122,15 @@ def test_a_wheel_from_an_sdist_has_its_version_and_runs_agents(clean: Path):
     done = _fleetgate(clean, "run", "--", "sh", "-c", "echo ran; exit 3")
     assert (done.returncode, done.stdout) == (3, "ran\n"), done.stderr
     assert _fleetgate(clean, "status").returncode == 0
+
+
+def test_a_wheel_has_every_file_of_the_dashboard_compressed(clean: Path):
+    (installed,) = clean.glob("lib/python*/site-packages/fleetgate/dashboard")
+    sources = ROOT / "src" / "fleetgate" / "dashboard"
+    wanted = {str(path.relative_to(sources)): path.read_bytes() for path in sources.rglob("*") if path.is_file()}
+    found = {str(path.relative_to(installed)): path.read_bytes() for path in installed.rglob("*") if path.is_file()}
+    assert {name.removesuffix(".gz"): gzip.decompress(data) for name, data in found.items()} == wanted
+    assert all(name.endswith(".gz") for name in found)
 
 
 def test_a_base_installation_is_small(clean: Path):

@@ -39,12 +39,14 @@ def jobs() -> Iterator[Jobs]:
 
 def test_j2_of_six_jobs_at_a_cap_of_three_three_run_at_once_and_the_fourth_has_position_one(jobs: Jobs):
     fleet = jobs.fleet
-    first = jobs.many([fleet.sleeper(f"j{number}", 1.0) for number in range(3)])
+    may_end = fleet.folder / "may_end"
+    first = jobs.many([fleet.sleeper(f"j{number}", may_end) for number in range(3)])
     jobs.worker(6)
     fleet.until(lambda: all(jobs.state(ident) == "running" for ident in first), what="three that run")
     told = json.loads(jobs.cli("submit", "--json", "--", *fleet.sleeper("j3", 0.2)).out)
     assert (told["state"], told["position"], told["reason"]["code"]) == ("queued", 1, "concurrency_cap")
     rest = [told["id"], *jobs.many([fleet.sleeper(f"j{number}", 0.2) for number in (4, 5)])]
+    may_end.touch()
     for ident in [*first, *rest]:
         assert jobs.ended(ident).state == "succeeded"
     assert fleet.most_at_once() <= 3

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from time import sleep
 
 import pytest
 
 from fleetgate.core import events as ev
-from tests.processes.fleet import Fleet, Run, children_of, kill_if_there
+from tests.processes.fleet import FLEETGATE, Fleet, Run, children_of, kill_if_there
 from tests.processes.job_fleet import Jobs
 
 pytestmark = pytest.mark.processes
@@ -104,3 +105,60 @@ def test_w5_killed_at_any_moment_around_a_preemption_the_job_runs_again_and_neve
     assert jobs.until(job, "running").job.failures == 0
     assert (names[0], names.count("person")) == ("job", 1)
     assert fleet.notes("over") == []
+
+
+STAGES = ("asked", "told", "noted", "over")
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("FLEETGATE_SOAK", "2"))))
+def test_w5_a_service_killed_at_any_moment_of_a_preemption_loses_no_job_and_runs_none_twice_at_once(
+    jobs: Jobs, seed: int
+):
+    """The workers are those of `fleetgate serve`. With the service die its worker, the job's process and the agent, or
+    some of them; what lives on finishes, while the next service begins. `make soak` does this many times.
+    """
+    fleet, dice = jobs.fleet, Random(seed)
+    job = jobs.quickly(*fleet.sleeper("job", 120))
+    service = serve(jobs)
+    jobs.until(job, "running")
+    fleet.until(lambda: fleet.has_started("job"))
+    holder, child = jobs.process_of(job), jobs.child_of(job)
+    worker = parent_of(holder)
+    assert parent_of(worker) == service.pid
+    run = person(jobs)
+    stage = dice.choice(STAGES)
+    others = dice.sample([worker, holder, child], k=dice.randint(0, 3))
+    print(f"seed {seed}: at {stage!r}, the service and {len(others)} others")
+    fleet.until(lambda: has_come(jobs, job, stage), 60, stage)
+    sleep(dice.uniform(0, 1.2 if stage == "asked" else 0.1))  # at any moment from there to the next stage
+    for pid in dice.sample([service.pid, *others], k=len(others) + 1):
+        kill_if_there(pid)
+    service.wait()
+    serve(jobs)
+    assert run.wait(90) == 0, run
+    fleet.until(lambda: [name for name, _, _ in fleet.notes("start")][-1] == "job", 60, "the job's start")
+    view = jobs.until(job, "running")
+    assert view.job.failures == 0
+    names = [name for name, _, _ in fleet.notes("start")]
+    assert (names[0], names.count("person"), names[-1]) == ("job", 1, "job")
+    assert names[names.index("person") :] == ["person", "job"], "it runs once more, not twice"
+    assert fleet.notes("over") == [], "never two at a time"
+    if others == [] and stage != "asked":
+        assert names == ["job", "person", "job"]
+        assert view.job.losses == 0
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
+def serve(jobs: Jobs) -> Run:
+    return jobs.fleet.start([*FLEETGATE, "serve", "--port", "0", "--workers", "1"])
+
+
+def has_come(jobs: Jobs, job: str, stage: str) -> bool:
+    """Whether the preemption has come so far: the job is told, its row says so, its slot is free."""
+    if stage == "asked":
+        return True
+    is_over = job not in jobs.fleet.state.leases
+    return is_over or (stage == "told" and was_told(jobs, job)) or (stage == "noted" and jobs.view(job).job.gives_way)

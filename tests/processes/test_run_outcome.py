@@ -56,6 +56,26 @@ def test_r4_a_rate_limit_in_an_agents_record_exits_75_and_backs_off_its_model_al
     assert fleet.done("-m", OPUS, "--no-wait", "--", "true").code == 75
 
 
+@pytest.mark.parametrize(
+    ("message", "scope", "key"),
+    [
+        ("exceed the rate limit of 40,000 input tokens per minute.", "family", "anthropic/claude-opus-*"),
+        ("exceed your organization's rate limit.", "model", OPUS),
+    ],
+)
+def test_p1_a_rate_limit_holds_back_what_the_provider_names_and_the_status_file_says_so(
+    fleet: Fleet, message: str, scope: str, key: str
+) -> None:
+    text = f"API Error: Request rejected (429) · This request would {message}"
+    end = {"type": "result", "subtype": "success", "is_error": True, "result": text, "api_error_status": 429}
+    claude = agent(fleet, "claude", says(end, code=1))
+    options = ["--model", "claude-opus-4-6", "--output-format", "stream-json", "--verbose"]
+    run, told = judged(fleet, "-m", OPUS, "--", claude, "-p", "x", *options)
+    assert run.code == 75, run
+    assert (told["outcome"]["kind"], told["outcome"]["scope"]) == ("rate_limited", scope)
+    assert list(fleet.state.backoffs) == [key]
+
+
 def test_s2_words_in_a_tool_result_back_off_nothing(fleet: Fleet) -> None:
     output = "HTTP 429 rate limit exceeded; authentication failed; 529 overloaded"
     tool = {"type": "tool", "sessionID": "ses_1", "part": {"type": "tool", "state": {"output": output}}}

@@ -366,6 +366,7 @@ class AgentRun:
             evidence=f"{judged.rule}: {judged.evidence}" if judged.rule else judged.evidence,
             scope=judged.scope,
             family=judged.family,
+            named=judged.named,
             credential=self._credential.digest,
             identity=self._credential.identity,
         )
@@ -400,7 +401,7 @@ class AgentRun:
             return {}
         return {
             "kind": judged.kind,
-            "scope": judged.scope or None,
+            "scope": judged.held_back or None,
             "retry_at": self._retry_at(judged),
             "evidence": judged.evidence or None,
         }

@@ -13,6 +13,7 @@ from time import monotonic, time_ns
 from msgspec.structs import replace
 
 from fleetgate.core import commands as cmd
+from fleetgate.log.clock import boot_ms
 from fleetgate.signals.agents.detect import find_program
 from fleetgate.signals.agents.usage import records_of
 from fleetgate.signals.agents.usage.records import AgentStart
@@ -62,6 +63,7 @@ class RunUsage:
         self._limits: RecordedUsage | None = None
         self._needs_prices = not self._records.reports_cost
         self._followed: FollowedFile | None = None
+        self._printed: dict[str, tuple[PlanReading, int]] = {}  # windows that it printed, and when by the boot clock
         self._follow_at = monotonic() + _FOLLOW_S
 
     def look(self, session: str = "") -> None:
@@ -115,18 +117,27 @@ class RunUsage:
         kept = recorded.by_model()
         return printed if kept is None else kept
 
-    def plan_windows(self, now_wall_ms: int) -> tuple[PlanReading, ...]:
-        """The plan windows that its session files report."""
-        found = self._limits
-        if found is None or found.at_ms is None:
-            return ()
-        from fleetgate.signals.agents.plan_windows import windows_in_token_count
+    def hear_plan(self, reader: Reader) -> None:
+        """Take the plan windows that the agent has printed since the last look."""
+        if reader.plan_windows:
+            now = boot_ms()
+            self._printed |= {name: (reading, now) for name, reading in reader.plan_windows.items()}
+            reader.plan_windows.clear()
 
-        return windows_in_token_count(found.limits, found.at_ms, now_wall_ms)
+    def plan_windows(self, now_wall_ms: int) -> tuple[PlanReading, ...]:
+        """The plan windows that its session files report, and those that it printed, each with its age by now."""
+        now, found, limits = boot_ms(), {}, self._limits
+        if limits is not None and limits.at_ms is not None:
+            from fleetgate.signals.agents.plan_windows import windows_in_token_count
+
+            found = {each.window: each for each in windows_in_token_count(limits.limits, limits.at_ms, now_wall_ms)}
+        printed = {name: replace(reading, age_ms=now - at) for name, (reading, at) in self._printed.items()}
+        return tuple((found | printed).values())
 
     def forget_plan(self) -> None:
         """What was reported need not be reported again."""
         self._limits = None
+        self._printed.clear()
 
     def _priced(self, part: ModelUsage) -> ModelUsage:
         usage = part.usage
@@ -147,11 +158,9 @@ class RunUsage:
 
 def report_plan(gate: SlotGate, model: str, reader: Reader | None, records: RunUsage) -> None:
     """Report the plan windows that an agent printed, or wrote down, to the gate; if that is busy, later."""
-    found = {each.window: each for each in records.plan_windows(time_ns() // 1_000_000)}
     if reader is not None:
-        found |= reader.plan_windows
+        records.hear_plan(reader)
+    found = records.plan_windows(time_ns() // 1_000_000)
     account = model.partition("/")[0].removesuffix("@default")
-    if found and account and gate.try_decide([cmd.ObservePlan(account, tuple(found.values()))]):
+    if found and account and gate.try_decide([cmd.ObservePlan(account, found)]):
         records.forget_plan()
-        if reader is not None:
-            reader.plan_windows.clear()

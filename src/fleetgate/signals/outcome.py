@@ -54,6 +54,11 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     rate: str = ""  # of a rate limit: the unit of the rate that it means, where it names one (rule V8)
     readings: tuple[Reading, ...] = ()  # the provider's rates, as far as the refusal tells
 
+    @property
+    def held_back(self) -> str:
+        """The scope that is held back: after a rate limit whose subject the provider does not name, the model."""
+        return "model" if self.kind == RATE_LIMITED and not self.named else self.scope
+
 
 OK = Outcome("ok")
 

@@ -67,19 +67,22 @@ def windows_in_statusline(document: Any, now_wall_ms: int) -> tuple[PlanReading,
 
 
 def windows_in_token_count(limits: Any, seen_wall_ms: int, now_wall_ms: int) -> tuple[PlanReading, ...]:
-    """The windows in a `token_count` of Codex, which was written at `seen_wall_ms`."""
+    """The windows in a `token_count` of Codex, which was written at `seen_wall_ms`.
+
+    One that was written in the future was written before the wall clock was set back, so it is not old.
+    """
     found = []
+    age_ms = max(now_wall_ms - seen_wall_ms, 0)
     for name in ("primary", "secondary"):
         said = limits.get(name) if isinstance(limits, dict) else None
         percent, minutes = (
             _number(said.get(part)) if isinstance(said, dict) else None for part in ("used_percent", "window_minutes")
         )
         if percent is not None and minutes is not None and isinstance(said, dict):
-            wait_ms = _wait(said.get("resets_at"), seen_wall_ms)
+            wait_ms = _wait(said.get("resets_at"), now_wall_ms - age_ms)
             seconds = _number(said.get("resets_in_seconds"))
             if wait_ms is None and seconds is not None:
                 wait_ms = int(seconds * 1000)
-            age_ms = max(now_wall_ms - seen_wall_ms, 0)
             found.append(_reading(_of_minutes(minutes), percent / 100, wait_ms, "", age_ms=age_ms))
     return tuple(each for each in found if each is not None)
 

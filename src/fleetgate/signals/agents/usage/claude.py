@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fleetgate.core.usage import Usage
 from fleetgate.signals.agents.agent import decode, session_id, text_of, type_of
@@ -86,7 +87,8 @@ class ClaudeUsage(UsageRecords):
             events = [] if event is None else [event]
         infos = [each.rate_limit_info for each in events if isinstance(each.rate_limit_info, dict)]
         found = [window_in_event(info, now_wall_ms, model) for info in infos]
-        return tuple(each for each in found if each is not None)
+        is_array = line[:1] == b"["  # which comes at the end of the run, however long ago its events were
+        return tuple(replace(each, is_floor=True) if is_array else each for each in found if each is not None)
 
     def files(self, start: AgentStart) -> Iterator[str]:
         """Of each session, its helpers' transcripts and then its own, which may have a total of them all."""
