@@ -67,14 +67,24 @@ some_jobs() { # one job has failed, one is running
     until_true "running 1"
 } >/dev/null 2>&1
 
+job_until_wait() { # the agent of a job stays until `fleetgate wait` is typed
+    config
+    export FAKE_AGENT_UNTIL=~/.may_end
+    fleetgate() {
+        if [ "$1" = wait ]; then touch ~/.may_end; fi
+        command fleetgate "$@"
+    }
+}
+
 many_jobs() { # running, waiting for a retry, waiting for a slot, held, succeeded, failed
     some_jobs
-    fleetgate submit --name flaky -- false
+    # It is limited for so long that a slow machine is done with the page before the retry.
+    fleetgate submit --name flaky -- sh -c 'echo "rate limit exceeded, retry in 20 minutes" >&2; exit 1'
     fleetgate submit --name deploy --confirm -- true
     fleetgate submit --name hello -- echo hello
     until_true "fleetgate jobs --json --state held | grep -q deploy"
     until_true "fleetgate jobs --json --state succeeded | grep -q hello"
-    until_true "fleetgate jobs --json --state queued | grep -q flaky"
+    until_true "fleetgate jobs --json --state queued | grep -q retry_pause"
 } >/dev/null 2>&1
 
 two_accounts() { # two accounts of one provider: an agent runs on the first, the second is backed off

@@ -17,14 +17,19 @@ import tempfile
 import time
 from pathlib import Path
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0  # for a machine that is busy with other things
 SCENES = Path(__file__).with_name("scenes.sh")  # what setups may call
 _END = "\x1e"
 
-# A fake agent stays for FAKE_AGENT_S seconds, prints a sentence, and ends with FAKE_AGENT_CODE.
+# A fake agent stays for FAKE_AGENT_S seconds, or until the file FAKE_AGENT_UNTIL exists, prints a sentence, and ends
+# with FAKE_AGENT_CODE.
 _AGENT = """#!/bin/sh
 touch "$HOME/.started/$$"
-sleep "${FAKE_AGENT_S:-60}"
+if [ -n "$FAKE_AGENT_UNTIL" ]; then
+    until [ -e "$FAKE_AGENT_UNTIL" ]; do sleep 0.1; done
+else
+    sleep "${FAKE_AGENT_S:-60}"
+fi
 echo "done: $(basename "$0")"
 exit "${FAKE_AGENT_CODE:-0}"
 """
@@ -122,10 +127,10 @@ class Terminal:
         self._type(f". {SCENES}")
 
     def run(self, command: str, expected: list[str] | None = None) -> list[str]:
-        """What a command prints. One in the background has a few seconds for what the page expects of it."""
+        """What a command prints. One in the background has time for what the page expects of it."""
         command = re.sub(rf"(?<![\w-]){_ID}(?![\w=-])", self._real_id, command)
         printed = self._type(command)
-        until = time.monotonic() + 10
+        until = time.monotonic() + TIMEOUT_S
         while (
             expected and time.monotonic() < until and any("missing" in each for each in differences(expected, printed))
         ):
