@@ -74,7 +74,8 @@ def main() -> int:
 
 def _lanes() -> dict[str, list[Command]]:
     core = _find(CORE, set())
-    taken = {*core, *map(str, Path("tests/agents").glob("test_*.py"))}  # tests/agents: `make agents`
+    apart = [*Path("tests/agents").glob("test_*.py"), *Path("tests/newcomer").glob("test_*.py")]  # they load much
+    taken = {*core, *map(str, apart)}  # `make agents` and `make newcomer` run those
     compiled = _find(_below_tests(ON_COMPILED), set())
     taken.update(compiled)
     compiled += _find(_below_tests(ALSO_ON_COMPILED), set())
