@@ -51,7 +51,8 @@ def in_readme(command: str) -> str:
 def _pip_settings() -> dict[str, str]:
     """The user's own settings of pip, if there are any: this home has none. Those of the machine apply anyway."""
     paths = [Path(os.environ.get("PIP_CONFIG_FILE", "")), Path("~/.config/pip/pip.conf").expanduser()]
-    return {"PIP_CONFIG_FILE": str(path) for path in paths if path.is_file()}
+    found = [str(path) for path in paths if path.is_file()]
+    return {"PIP_CONFIG_FILE": found[-1]} if found else {}
 
 
 class Newcomer:
