@@ -67,14 +67,18 @@ class Newcomer:
             (programs / name).chmod(0o755)
         (self.home / ".bashrc").write_text(BASHRC)
         kept = ("PIP_", "SSL_", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")  # how this machine reaches the package index
-        self.env = {name: value for name, value in os.environ.items() if name.startswith(kept)} | _pip_settings() | {
-            "HOME": str(self.home),
-            "PATH": f"{self.home}/.local/bin:{programs}:{pipx.parent}:/usr/local/bin:/usr/bin:/bin",
-            "SHELL": "/bin/bash",
-            "TERM": "xterm",
-            "LC_ALL": "C.UTF-8",
-            "PIPX_DEFAULT_PYTHON": sys.executable,
-        }
+        self.env = (
+            {name: value for name, value in os.environ.items() if name.startswith(kept)}
+            | _pip_settings()
+            | {
+                "HOME": str(self.home),
+                "PATH": f"{self.home}/.local/bin:{programs}:{pipx.parent}:/usr/local/bin:/usr/bin:/bin",
+                "SHELL": "/bin/bash",
+                "TERM": "xterm",
+                "LC_ALL": "C.UTF-8",
+                "PIPX_DEFAULT_PYTHON": sys.executable,
+            }
+        )
 
     def terminal(self) -> PseudoTerminal:
         """A new terminal, with the start-up file of its shell."""
