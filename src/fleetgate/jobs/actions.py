@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from time import monotonic, sleep
 
+from msgspec.structs import replace
+
 from fleetgate.core import commands as cmd
+from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.errors import NotFound, NotNow
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.replica.side_rows import JOB_ENDS
@@ -68,10 +71,11 @@ def approve(gate: DirectGate, ident: str, by: str) -> None:
     ring(gate)
 
 
-def retry(gate: DirectGate, ident: str, by: str = "", access_key: str = "") -> None:
+def retry(gate: DirectGate, ident: str, by: str = "", key: AccessKey | None = None) -> None:
     """Run a finished job again, with all its retries. It waits at the end of the queue.
 
-    With an access key it runs for that key from now on, so that no client uses up what belongs to the key of another.
+    With an access key it runs for that key from now on, so that no client uses up what belongs to the key of another;
+    and with the class and at most the priority of that key.
     """
     unattended_ends.see_to_ends(gate)
     job = job_store.view(gate, ident).job
@@ -82,7 +86,11 @@ def retry(gate: DirectGate, ident: str, by: str = "", access_key: str = "") -> N
     job.since, job.finished_at, job.why = gate.now(), 0, "run again"
     job.exit_code = job.signal = None
     job.outcome = ""
-    job.access_key = access_key or job.access_key
+    if key is not None:
+        job.access_key = key.name
+        most, spec = key.max_priority, job.spec
+        priority = spec.priority if most is None else min(spec.priority, most)
+        job.spec = replace(spec, priority=priority, work_class=key.work_class or spec.work_class)
 
     def rows(decided: list[Decided]) -> list[SideWrite]:
         (asked,) = decided

@@ -13,6 +13,7 @@ from time import time_ns
 from typing import Any
 
 from fleetgate.config.file import Loaded
+from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
 from fleetgate.gate.slots.direct_gate import DirectGate
@@ -100,7 +101,9 @@ class JobService:
 
     # Changing.
 
-    def submit(self, said: Sequence[dict[str, Any]], by: str, access_key: str) -> list[SubmittedShape]:
+    def submit(
+        self, said: Sequence[dict[str, Any]], by: str, access_key: str, only_project: str
+    ) -> list[SubmittedShape]:
         """Put jobs in the queue, all or none; a relative folder is below the home of the service's user."""
         with self._lock:
             gate = self._gate
@@ -112,7 +115,7 @@ class JobService:
                 except BadRequest as error:
                     where = f"jobs[{number}]: " if len(said) > 1 else ""
                     raise BadRequest(f"{where}{error}") from error
-            submitted = submit.submit(gate, specs, by=by, access_key=access_key)
+            submitted = submit.submit(gate, specs, by=by, access_key=access_key, only_project=only_project)
             moments = LogTimes(gate)
             if len(submitted) == 1:
                 submit.taken_up(gate, submitted[0].id, _TAKEN_UP_S)
@@ -126,10 +129,10 @@ class JobService:
             actions.cancel(self._gate, found, by)
             return self._one(found)
 
-    def retry(self, ident: str, by: str, access_key: str) -> JobShape:
+    def retry(self, ident: str, by: str, key: AccessKey | None) -> JobShape:
         with self._lock:
             found = job_store.find_job(self._gate, ident)
-            actions.retry(self._gate, found, by, access_key)
+            actions.retry(self._gate, found, by, key)
             return self._one(found)
 
     def approve(self, ident: str, by: str) -> JobShape:

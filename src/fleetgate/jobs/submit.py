@@ -13,6 +13,7 @@ from msgspec import Struct
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Reason
 from fleetgate.core.errors import FleetgateError
+from fleetgate.core.model_names import shown
 from fleetgate.core.views.wait_reasons import reason_of_job
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.request_ids import new_id
@@ -52,11 +53,12 @@ def submit(
     since: int | None = None,
     secret_env: bool = False,
     access_key: str = "",
+    only_project: str = "",
 ) -> list[Submitted]:
     """Put jobs in the queue, all or none. Raises the error of the first that is refused.
 
     With `secret_env` the values of their variables are kept in a file of the submitter, not in the store. `access_key`
-    is the name of the key that the submitter has shown.
+    is the name of the key that the submitter has shown. `only_project`: the submitter may know of no other project.
     """
     unattended_ends.see_to_ends(gate)
     began = gate.now() if since is None else since
@@ -82,7 +84,7 @@ def submit(
                 writes.append(job_record.write(command.id, job))
                 submitted.append(Submitted(command.id))
             else:
-                submitted.append(Submitted(_with_key(gate, job, reason), new=False))
+                submitted.append(Submitted(_with_key(gate, job, reason, only_project), new=False))
         return writes
 
     try:
@@ -96,13 +98,18 @@ def submit(
     return submitted
 
 
-def _with_key(gate: DirectGate, job: Job, reason: Reason) -> str:
-    """The job that has the key already; SubmissionRefused when it is not a job's."""
-    ident = gate.state.keys.get(job.spec.key, "") if reason.code == "key_taken" else ""
-    lease = gate.state.leases.get(ident)
-    ticket = lease.ticket if lease is not None else gate.state.tickets.get(ident)
-    if ticket is None or not ticket.job:
-        raise SubmissionRefused(reason, job.spec.name)
+def _with_key(gate: DirectGate, job: Job, reason: Reason, only_project: str) -> str:
+    """The job that has the key already; SubmissionRefused when it is not a job's, or not for this submitter."""
+    state, spec = gate.state, job.spec
+    by_key = reason.code == "key_taken"
+    ident = state.keys.get(spec.key, "") if by_key else state.sessions.get((spec.host, spec.session), "")
+    lease = state.leases.get(ident)
+    ticket = lease.ticket if lease is not None else state.tickets.get(ident)
+    if only_project and (ticket is None or ticket.spec.project != only_project):
+        what = f"key {shown(spec.key)}" if by_key else f"session {shown(spec.session)}"
+        raise SubmissionRefused(Reason(reason.code, f"the {what} is taken"), spec.name)  # by whom is not for it
+    if not by_key or ticket is None or not ticket.job:
+        raise SubmissionRefused(reason, spec.name)
     return ident
 
 

@@ -87,9 +87,7 @@ async def submit(service: Service, request: ApiRequest, data: JobBody) -> ApiRes
     _check_may_submit(service)
     caller = request.caller
     said = [_said(data, caller)]
-    (one,) = await service.jobs.do(lambda jobs: jobs.submit(said, caller.author, caller.named_key))
-    if not one.new:
-        await _own_job(service, caller, one.id)  # a key of another project's job tells nothing about it
+    (one,) = await service.jobs.do(lambda jobs: jobs.submit(said, caller.author, caller.named_key, caller.project))
     return ApiResponse(one, status=201 if one.new else 200)
 
 
@@ -98,11 +96,9 @@ async def submit_many(service: Service, request: ApiRequest, data: JobsBody) -> 
     _check_may_submit(service)
     caller = request.caller
     said = [_said(each, caller) for each in data.jobs]
-    submitted = await service.jobs.do(lambda jobs: jobs.submit(said, caller.author, caller.named_key))
-    for one in submitted:
-        if not one.new:
-            await _own_job(service, caller, one.id)
-    return JobsSubmitted(submitted)
+    return JobsSubmitted(
+        await service.jobs.do(lambda jobs: jobs.submit(said, caller.author, caller.named_key, caller.project))
+    )
 
 
 def _said(body: JobBody, caller: Caller) -> dict[str, Any]:
@@ -151,7 +147,7 @@ async def cancel(service: Service, request: ApiRequest, ident: str) -> JobShape:
 async def retry(service: Service, request: ApiRequest, ident: str) -> JobShape:
     await _own_job(service, request.caller, ident)
     caller = request.caller
-    return await service.jobs.do(lambda jobs: jobs.retry(ident, caller.author, caller.named_key))
+    return await service.jobs.do(lambda jobs: jobs.retry(ident, caller.author, caller.key))
 
 
 @post("/v1/jobs/{ident}/approve", summary="Let a job run that was to be confirmed", status=200)

@@ -20,7 +20,7 @@ from fleetgate.signals.redaction import shown_text
 def read_acquire(gate: ServiceGate, body: AcquireBody, caller: Caller, client: str) -> cmd.Acquire:
     queue = body.wait_s > 0 if body.queue is None else body.queue
     since = None
-    if body.since is not None:
+    if body.since is not None and caller.max_priority is None:
         text = body.since if isinstance(body.since, str) else repr(body.since)
         since = parse_since_ms(text, "since", zone=UTC) - offset_ms(gate)
     return acquire_command(

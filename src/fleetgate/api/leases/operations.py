@@ -29,7 +29,7 @@ from fleetgate.core.usage import Usage
 from fleetgate.gate.library.lease_handles import Deferred
 from fleetgate.gate.library.usage_arguments import REFUSED, UNUSED, with_cost
 from fleetgate.gate.request_ids import ALPHABET, LENGTH
-from fleetgate.gate.serving.client_renewals import StillQueued, WatchConnection
+from fleetgate.gate.serving.client_renewals import StillQueued, WatchConnection, not_in_project
 from fleetgate.present.json.state import reason_json, seconds
 from fleetgate.present.lease_owner import why_not_to_release, why_not_to_stop
 from fleetgate.present.log_time import LogTimes, offset_ms
@@ -53,8 +53,11 @@ async def ask(
     if body.estimate is not None:
         prices = service.gate.settings.prices
         command.estimate = await with_cost(body.estimate.usage(), command.spec.models, prices)
-    answer = await service.clients.ask(command, body.wait_s, hung_up, new=body.id is None)
+    own = caller.project
+    answer = await service.clients.ask(command, body.wait_s, hung_up, new=body.id is None, only_project=own)
     if isinstance(answer, Lease):
+        if own and answer.ticket.spec.project != own:
+            raise not_in_project(answer.id, own)  # of another client that named the same id at the same moment
         return 201, lease_answer(answer, service)
     if isinstance(answer, Deferred):
         state, moments = await service.look()
@@ -117,8 +120,8 @@ async def _is_another_projects(service: Service, caller: Caller, ident: str) -> 
 
 
 async def renew(service: Service, ident: str, caller: Caller) -> RenewAnswer:
-    if await _is_another_projects(service, caller, ident) and not service.clients.has_ended(ident):
-        raise NotFound(f"no lease {shown(ident)} of the project {caller.project}")
+    if await _is_another_projects(service, caller, ident) and not service.clients.has_ended(ident, caller.project):
+        raise not_in_project(ident, caller.project)
     lease = await service.clients.renew(ident)
     ends_at = utc(lease.ends_at + offset_ms(service.gate)) if lease.ends_at else None
     return RenewAnswer(lease.id, lease.ticket.renew_ms / 1000, ends_at)

@@ -17,6 +17,7 @@ from fleetgate.api.bodies import (
 from fleetgate.api.errors import conflict
 from fleetgate.api.router.route import ApiRequest, post
 from fleetgate.api.routes.caps import set_rule
+from fleetgate.api.routes.read import scope_of
 from fleetgate.api.security.caller import Caller
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
@@ -93,6 +94,8 @@ async def report(service: Service, caller: Caller, data: ReportBody) -> ReportSh
         caller.must_own(state, data.lease)
         command = of_lease(state, data.lease, None, data.kind)
     else:
+        if caller.project:
+            scope_of(service, caller, state, LogTimes(service.gate)).must_use(data.target or "", data.kind)
         command = of_target(state, data.target or "", data.kind, service.gate.host)
     command.retry_after_ms = None if data.retry_after_s is None else int(data.retry_after_s * 1000)
     events = await service.change(command, durable=False)

@@ -235,7 +235,8 @@ async def get_capacity(
 ) -> CapacityShape:
     project = caller.project_for(project) or "default"
     known = caller.class_for(work_class) or service.gate.settings.classes.get(project, NORMAL)
-    spec = Spec(candidates(service, models), kind, 1, service.gate.host, project, work_class=known)
+    own = caller.named_key
+    spec = Spec(candidates(service, models), kind, 1, service.gate.host, project, work_class=known, access_key=own)
     if kind == "agents":  # agents that were started elsewhere count
         await service.gate.run_checks()
     state, moments = await service.look()

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from fleetgate.api.errors import RequestRefused
 from fleetgate.core.access.keys import ADMIN, AGENT, OPERATOR, VIEWER, AccessKey
-from fleetgate.core.errors import NotFound
 from fleetgate.core.model_names import shown
 from fleetgate.core.state.state import State
+from fleetgate.gate.serving.client_renewals import not_in_project
 
 ANYONE = ""  # a route for every caller that the guard lets pass
 # Which roles may do what needs a role. An agent does not read what other projects do.
@@ -84,7 +84,7 @@ class Caller(NamedTuple):
     def must_own(self, state: State, ident: str) -> None:
         """Refuse a lease or ticket of another project, with the same words as one that does not exist."""
         if not self.owns(state, ident):
-            raise NotFound(f"no ticket or lease {shown(ident)} of the project {self.project}")
+            raise not_in_project(ident, self.project)
 
     def project_for(self, given: str) -> str:
         """The project of a request, where the client names `given` or nothing."""
@@ -105,8 +105,13 @@ class Caller(NamedTuple):
 
     def priority_for(self, given: int) -> int:
         """The priority of a request, at most that of the key."""
-        most = self.key.max_priority if self.key is not None else None
-        return given if most is None else min(given, most)
+        return given if self.max_priority is None else min(given, self.max_priority)
+
+    @property
+    def max_priority(self) -> int | None:
+        """The highest priority that its requests may have; None: any. Then a request may also name its age, which
+        counts like a priority."""
+        return None if self.key is None else self.key.max_priority
 
 
 PUBLIC = Caller("")

@@ -18,6 +18,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.deadlines import renewal_counts
 from fleetgate.core.entities import Lease, Ticket
 from fleetgate.core.errors import FleetgateError, NotFound
+from fleetgate.core.model_names import shown
 from fleetgate.gate.library.lease_handles import Deferred, NotAdmitted
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.serving.service_gate import ServiceGate
@@ -41,6 +42,11 @@ class StillQueued(NamedTuple):
     id: str
 
 
+def not_in_project(ident: str, project: str) -> NotFound:
+    """For a client that may know of one project: the same words for a request of another one as for none."""
+    return NotFound(f"no ticket or lease {shown(ident)} of the project {project}")
+
+
 class Gone(FleetgateError):
     """The ticket or lease has ended. `cause`: released, cancelled, expired, dropped, lost, forced, …"""
 
@@ -49,12 +55,20 @@ class Gone(FleetgateError):
         self.cause = cause
 
 
+class _End(NamedTuple):
+    """How a request ended, and its project; "": this process does not know it."""
+
+    cause: str
+    project: str
+
+
 class _Client:
     """One request: in the queue while `asking` is under way; otherwise held, or taken over and not renewed yet."""
 
-    __slots__ = ("asking", "deadline", "listening", "renew_s")
+    __slots__ = ("asking", "deadline", "listening", "project", "renew_s")
 
-    def __init__(self, renew_s: float, deadline: float) -> None:
+    def __init__(self, project: str, renew_s: float, deadline: float) -> None:
+        self.project = project
         self.asking: asyncio.Future[Lease | Deferred] | None = None
         self.deadline = deadline  # loop time: given up then, unless a poll is open
         self.listening = 0
@@ -70,7 +84,7 @@ class ClientRenewals:
         self._gate = gate
         self._loop = asyncio.get_running_loop()
         self._known: dict[str, _Client] = {}
-        self._ends: OrderedDict[str, str] = OrderedDict()  # how requests ended, oldest first
+        self._ends: OrderedDict[str, _End] = OrderedDict()  # how requests ended, oldest first
         self._sweeper: asyncio.Task[None] | None = None
         self._polls: set[asyncio.Future[None]] = set()  # each done when its poll is to be answered
         self._stopping = False
@@ -99,22 +113,30 @@ class ClientRenewals:
     # Requests of clients.
 
     async def ask(
-        self, command: cmd.Acquire, wait_s: float, hung_up: WatchConnection, *, new: bool
+        self,
+        command: cmd.Acquire,
+        wait_s: float,
+        hung_up: WatchConnection,
+        *,
+        new: bool,
+        only_project: str = "",
     ) -> Lease | Deferred | StillQueued:
         """Get a slot, or a place in the queue. A request with a known id continues where it was, unless it is `new`.
 
-        `hung_up` reports when the client's connection ends. Raises Gone, and the errors of the command.
+        `hung_up` reports when the client's connection ends. `only_project`: the client may join no request of another
+        project, not even one that is being decided; "": any. Raises Gone, NotFound, and the errors of the command.
         """
-        client = self._known.get(command.id)
+        client = self._own_client(command.id, only_project)
         if not new and (client is None or client.asking is None):
             lease = await self._held_already(command.id)
             if lease is not None:
                 return lease
-            client = self._known.get(command.id)
+            client = self._own_client(command.id, only_project)
         if client is None:
             if not command.wait:
                 return self._hold(command.id, await self._gate.enter(command))
-            client = self._known[command.id] = _Client(command.renew_ms / 1000, self._loop.time() + self.grace_s)
+            deadline = self._loop.time() + self.grace_s
+            client = self._known[command.id] = _Client(command.spec.project, command.renew_ms / 1000, deadline)
         if client.asking is None:
             client.asking = self._gate.enter(command)
         return await self._listen(command.id, client, client.asking, wait_s, hung_up)
@@ -132,37 +154,47 @@ class ClientRenewals:
     def __contains__(self, ident: str) -> bool:
         return ident in self._known
 
-    def has_ended(self, ident: str) -> bool:
-        """Whether this process knows that the request has ended."""
-        return ident in self._ends
+    def has_ended(self, ident: str, project: str = "") -> bool:
+        """Whether this process knows that the request has ended; with a project, one of that project."""
+        end = self._ends.get(ident)
+        return end is not None and project in ("", end.project)
+
+    def _own_client(self, ident: str, only_project: str) -> _Client | None:
+        """The client of a request that is known here. NotFound where it is, or was, of another project than that."""
+        client = self._known.get(ident)
+        known = client or self._ends.get(ident)
+        if only_project and known is not None and known.project != only_project:
+            raise not_in_project(ident, only_project)
+        return client
 
     def forget(self, ident: str, cause: str) -> None:
         """Forget a request that has just ended, but not how."""
-        if self._known.pop(ident, None) is not None:
-            self._remember(ident, cause)
+        client = self._known.pop(ident, None)
+        if client is not None:
+            self._remember(ident, cause, client.project)
 
     def apply(self, event: ev.Event) -> None:
         """Remember how requests end, for clients that come back later."""
         kind = type(event)
         if kind in _ENDINGS:
             ident: str = event.id  # type: ignore[union-attr]
-            if ident in self._known or kind is not ev.Released:
-                self._remember(
-                    ident, event.cause if isinstance(event, ev.Reclaimed) else str(event.__struct_config__.tag)
-                )
             client = self._known.get(ident)
+            if client is not None or kind is not ev.Released:
+                cause = event.cause if isinstance(event, ev.Reclaimed) else str(event.__struct_config__.tag)
+                self._remember(ident, cause, getattr(event, "project", "") if client is None else client.project)
             if client is not None and client.asking is None:
                 del self._known[ident]
 
-    def _remember(self, ident: str, cause: str) -> None:
-        self._ends[ident] = cause
+    def _remember(self, ident: str, cause: str, project: str) -> None:
+        before = self._ends.get(ident)
+        self._ends[ident] = _End(cause, project or (before.project if before is not None else ""))
         if len(self._ends) > _MAX_ENDS:
             self._ends.popitem(last=False)
 
     def _ended(self, ident: str) -> FleetgateError:
         self._known.pop(ident, None)
-        cause = self._ends.get(ident)
-        return Gone(ident, cause) if cause else NotFound(f"no lease {ident}: it has ended, or never was")
+        end = self._ends.get(ident)
+        return Gone(ident, end.cause) if end is not None else NotFound(f"no lease {ident}: it has ended, or never was")
 
     # Waiting for a slot.
 
@@ -174,7 +206,7 @@ class ClientRenewals:
         if ticket is None:
             if ident in self._ends:
                 self._known.pop(ident, None)
-                raise Gone(ident, self._ends[ident])
+                raise Gone(ident, self._ends[ident].cause)
             return None
         if not ticket.renew_ms:
             raise NotFound(f"{ident} is the id of a process's own request: use another")
@@ -195,7 +227,7 @@ class ClientRenewals:
         renew_s = ticket.renew_ms / 1000
         client = self._known.get(ticket.id)
         if client is None:
-            client = self._known[ticket.id] = _Client(renew_s, 0.0)
+            client = self._known[ticket.id] = _Client(ticket.spec.project, renew_s, 0.0)
         client.deadline = self._loop.time() + renew_s
 
     async def _listen(
@@ -257,7 +289,8 @@ class ClientRenewals:
             self._known.pop(ident, None)
             return answer
         if client is None:
-            client = self._known[ident] = _Client(answer.ticket.renew_ms / 1000, 0.0)
+            ticket = answer.ticket
+            client = self._known[ident] = _Client(ticket.spec.project, ticket.renew_ms / 1000, 0.0)
         client.deadline = self._loop.time() + client.renew_s
         return answer
 
@@ -283,6 +316,7 @@ class ClientRenewals:
             return
         state = await self._gate.read()
         commands: list[cmd.Reclaim | cmd.Cancel] = []
+        clients: list[_Client] = []
         for ident in late:
             client = self._known.get(ident)
             if client is None or client.listening:
@@ -294,12 +328,14 @@ class ClientRenewals:
                     commands.append(cmd.Reclaim(ident, "fleetgate serve", "unrenewed"))
                 else:
                     commands.append(cmd.Cancel(ident, _GONE))
+                clients.append(client)
             del self._known[ident]
         if commands:
             decided = await self._gate.decide(*commands)
-            for command, one in zip(commands, decided, strict=True):
+            for command, client, one in zip(commands, clients, decided, strict=True):
                 if one.error is None:
-                    self._remember(command.id, "unrenewed" if isinstance(command, cmd.Reclaim) else "cancelled")
+                    cause = "unrenewed" if isinstance(command, cmd.Reclaim) else "cancelled"
+                    self._remember(command.id, cause, client.project)
 
     async def _take_over(self) -> None:
         """Take over the clients of services that are gone, or that this process lost; each gets its full time again."""
@@ -317,7 +353,8 @@ class ClientRenewals:
             if not ours and process_identity.is_gone(ticket.holder) is not True:
                 continue
             renew_s = ticket.renew_ms / 1000
-            self._known[ticket.id] = _Client(renew_s, now + (renew_s if ticket.id in state.leases else self.grace_s))
+            deadline = now + (renew_s if ticket.id in state.leases else self.grace_s)
+            self._known[ticket.id] = _Client(ticket.spec.project, renew_s, deadline)
             if not ours:
                 commands.append(cmd.Renew(ticket.id, gate.me, gate.address))
         if commands:

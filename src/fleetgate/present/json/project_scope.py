@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from fleetgate.core.access.keys import key_selector
 from fleetgate.core.entities import Spec
+from fleetgate.core.errors import NotFound
+from fleetgate.core.model_names import shown
 from fleetgate.core.queue.positions import QueueView, TicketView
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import LeaseView, lease_views, pool_views
@@ -50,6 +52,17 @@ class ProjectScope:
     def leases(self) -> list[LeaseView]:
         views = lease_views(self._state, self._moments.now)
         return [view for view in views if view.lease.ticket.spec.project == self._project]
+
+    def must_use(self, target: str, kind: str | None) -> None:
+        """Refuse a report about a pool or model of which the project has no slot. NotFound, which names no other."""
+        for ident, lease in self._state.leases.items():
+            spec = lease.ticket.spec
+            if self._is_own(spec) and kind in (None, spec.kind):
+                candidate = self._state.lease_candidates[ident]
+                pools = (each for pool, _ in candidate.needs for each in (pool.id, pool.cap.selector.text))
+                if target.replace("@default", "", 1) in (lease.model, *pools):
+                    return
+        raise NotFound(f"the project {self._project} has no slot of {shown(target)}: report what refused its requests")
 
     def sees_budget(self, name: str) -> bool:
         """Whether a budget is that of the project, or of the key."""
