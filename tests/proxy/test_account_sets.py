@@ -242,3 +242,34 @@ def test_z3_leases_over_http_name_their_conversation(accounts: tuple[Proxied, di
     assert "anthropic without an account uses work (1 conversation), spare (1 conversation), then api" in text
     capacity = gate.cli("capacity", "-m", "anthropic/claude-x", "--kind", "requests").stdout
     assert "16 slots free for anthropic/claude-x (with anthropic@work)" in capacity
+
+
+def test_z4_a_call_for_which_the_key_of_an_account_is_refused_goes_to_the_next(
+    accounts: tuple[Proxied, dict[str, FakeProvider]],
+) -> None:
+    """The client brought no key, so a refused one is not its business."""
+    gate, found = accounts
+    revoked = Fault(status=401, times=100)
+    found["work"].script(revoked)
+    assert [account_of(gate, talk) for talk in ("a", "b", "c")] == ["spare", "spare", "spare"]
+    assert found["work"].stats.calls == 1, "an account whose key was refused is left alone"
+    reasons = [event["why"] for event in gate.get("/v1/history?n=50").json["events"] if event.get("why")]
+    assert "work is backed off (auth)" in reasons[-1]
+    named = gate.request("POST", "/anthropic@api/v1/messages", call("d"), token="")
+    assert named.status == 200
+    found["api"].script(revoked)
+    named = gate.request("POST", "/anthropic@api/v1/messages", call("d"), token="")
+    assert named.status == 401, "the only account of a call: its client is told"
+
+
+def test_z4_a_call_tries_each_account_once_whose_key_is_refused_and_the_next_call_none(
+    accounts: tuple[Proxied, dict[str, FakeProvider]],
+) -> None:
+    gate, found = accounts
+    for each in found.values():
+        each.script(Fault(status=401, times=100))
+    asked = ("POST", "/anthropic/v1/messages", call("a"))
+    assert gate.request(*asked, token="", x_fleetgate_hold="1s").status == 401
+    again = gate.request(*asked, token="", x_fleetgate_hold="1s")
+    assert (again.status, "Fleetgate: anthropic@work/claude-x is backed off" in again.json["error"]["message"]) == (401, True)
+    assert {name: each.stats.calls for name, each in found.items()} == {"work": 1, "spare": 1, "api": 1}

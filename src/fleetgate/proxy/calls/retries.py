@@ -34,6 +34,8 @@ def is_tried_again(exchange: Exchange) -> bool:
         return False
     if len(exchange.candidates) > 1 and not exchange.apart and said.kind in _ANOTHER_MAY_DO:
         return True
+    if said.kind == "auth" and exchange.uses_set and exchange.key and exchange.attempts < len(exchange.candidates):
+        return True  # the key of one account of a set, which the client did not bring
     time_s = left_s(exchange)
     return said.kind in _SOON_OVER and time_s > 0 and (said.wait_ms or 0) / 1000 < time_s
 
