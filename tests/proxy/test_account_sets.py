@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import aiohttp
@@ -69,15 +69,17 @@ def call(talk: str) -> dict[str, Any]:
 class Fleet:
     """Clients that call again and again, and what they and the providers saw."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, clients: int = CLIENTS, models: tuple[str, ...] = ("claude-x",)) -> None:
         self._url = f"{url}/anthropic/v1/messages"
+        self._clients = clients
+        self._models = models  # which the calls of each conversation take in turn
         self.statuses: Counter[int] = Counter()
         self.calls: list[tuple[float, str, str]] = []  # when a call ended, its conversation, its account
 
     async def run(self, steps: Callable[[], Any]) -> None:
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as session:
-            clients = [asyncio.create_task(self._call_for_ever(session, f"talk {n}")) for n in range(CLIENTS)]
+            clients = [asyncio.create_task(self._call_for_ever(session, f"talk {n}")) for n in range(self._clients)]
             await steps()
             for client in clients:
                 client.cancel()
@@ -85,9 +87,9 @@ class Fleet:
                 assert isinstance(ended, asyncio.CancelledError), ended
 
     async def _call_for_ever(self, session: aiohttp.ClientSession, talk: str) -> None:
-        while True:
-            headers = {"x-claude-code-session-id": "one-session"}
-            async with session.post(self._url, json=call(talk), headers=headers) as response:
+        headers = {"x-claude-code-session-id": "one-session"}
+        for model in cycle(self._models):
+            async with session.post(self._url, json={**call(talk), "model": model}, headers=headers) as response:
                 await response.read()
                 self.statuses[response.status] += 1
                 model = response.headers.get("x-fleetgate-model", "")
@@ -271,5 +273,8 @@ def test_z4_a_call_tries_each_account_once_whose_key_is_refused_and_the_next_cal
     asked = ("POST", "/anthropic/v1/messages", call("a"))
     assert gate.request(*asked, token="", x_fleetgate_hold="1s").status == 401
     again = gate.request(*asked, token="", x_fleetgate_hold="1s")
-    assert (again.status, "Fleetgate: anthropic@work/claude-x is backed off" in again.json["error"]["message"]) == (401, True)
+    assert (again.status, "Fleetgate: anthropic@work/claude-x is backed off" in again.json["error"]["message"]) == (
+        401,
+        True,
+    )
     assert {name: each.stats.calls for name, each in found.items()} == {"work": 1, "spare": 1, "api": 1}
