@@ -22,11 +22,24 @@ def use(gate: Proxied, key: str) -> list[bytes]:
         gate.chat(x_api_key=key),
         gate.chat(Authorization=f"Bearer {key}", x_api_key=""),
         gate.chat(f"/fake/v1/chat/completions?key={key}", x_api_key=""),
+        gate.chat(x_api_key=f"Bearer {key}"),
+        gate.chat(Authorization=f"Basic {key}", x_api_key=""),
+        gate.chat(Authorization=key, x_api_key=""),
+        gate.chat(Authorization=f"Bearer {key}", x_api_key="a-key-of-the-providers"),
+        gate.chat(f"/fake/v1/chat/completions?api_key={key}", x_api_key=key),
+        gate.chat(f"/fake/v1/{key}/chat/completions", x_api_key=key),
+        gate.chat(f"/{key}/v1/chat/completions", x_api_key=key),
         gate.chat(x_api_key=key + "x"),
         gate.request("POST", "/v1/session", {"key": key + "x"}, token=""),
         gate.request("GET", "/v1/session", token=key + "x"),
     ]
     return [answer.body + repr(answer.headers).encode() for answer in answers]
+
+
+def run_with(gate: Proxied, key: str) -> None:
+    """Show a key to commands whose words are stored and shown."""
+    gate.cli("run", "-m", "fake/m1", "--", "true", "-H", f"x-api-key: {key}", key)
+    gate.request("POST", "/v1/leases", {"models": ["fake/m1"], "command": f"call {key}", "name": key}, token=key)
 
 
 def test_e1_no_key_is_written_logged_counted_or_answered_again(tmp_path: Path):
@@ -39,6 +52,8 @@ def test_e1_no_key_is_written_logged_counted_or_answered_again(tmp_path: Path):
             other = gate.request("POST", "/v1/keys", {"name": "new", "project": "web"}, token=admin).json["key"]
             keys = [first, admin, rotated, other]
             answered = [body for key in keys for body in use(gate, key)]
+            for key in keys:
+                run_with(gate, key)
             for method, path in routes(gate):
                 if method == "GET" and path != "/v1/events":  # a stream of what /v1/history has
                     for name, value in NAMES.items():

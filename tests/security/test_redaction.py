@@ -70,6 +70,7 @@ HELD_BY_THEIR_SHAPE = [
     f"gsk_{SECRET}{SECRET}",
     f"hf_{SECRET}{SECRET}",
     f"glpat-{SECRET}",
+    f"fgk_{SECRET}",
     f"eyJhbGciOiJIUzI1.{SECRET}.{SECRET}",
     f"Bearer {SECRET}",
     f"Basic {SECRET}",

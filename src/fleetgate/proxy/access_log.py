@@ -13,15 +13,23 @@ from time import time
 
 import msgspec
 
+from fleetgate.gate.access_keys import PREFIX
 from fleetgate.log.store_files import make_file
 from fleetgate.present.wall_time import utc
 from fleetgate.proxy.access_record import AccessRecord
 from fleetgate.proxy.calls.exchange import Exchange
+from fleetgate.signals.redaction import SHOWN_CHARS, shown_text
 
 _EVERY_S = 0.25
 _AT_ONCE = 50  # lines
 _MOST_BYTES = 32 << 20
 _encode = msgspec.json.Encoder().encode
+
+
+def _shown_path(path: bytes) -> str:
+    """The beginning of a path, without an access key that a client has put there."""
+    text = path.decode("latin-1")
+    return shown_text(text) if PREFIX in text else text[:SHOWN_CHARS]
 
 
 class AccessLog:
@@ -43,7 +51,7 @@ class AccessLog:
                 time(),
                 exchange.method,
                 exchange.route.said,
-                exchange.path[:200].decode("latin-1"),
+                _shown_path(exchange.path),
                 exchange.status or None,
                 exchange.model or None,
                 exchange.attempts,

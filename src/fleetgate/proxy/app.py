@@ -20,6 +20,7 @@ from fleetgate.core.errors import FleetgateError
 from fleetgate.core.prices import Price
 from fleetgate.core.queue.order import MAX_PRIORITY
 from fleetgate.front.request import ClientRequest, Headers
+from fleetgate.gate.access_keys import PREFIX
 from fleetgate.gate.prices.lookup import load_from_file, load_in_background, price_of
 from fleetgate.gate.providers.account_login import IDENTITIES
 from fleetgate.gate.providers.known_providers import KNOWN_PROVIDERS
@@ -221,6 +222,8 @@ class Proxy:
             raise ProxyRefusal(
                 400, "bad_path", "`..` in a path leads out of the provider's base URL: send the path that is meant"
             )
+        if PREFIX.encode() in exchange.path:
+            raise ProxyRefusal(400, "bad_path", "an access key in a path is seen by others: send it as the API key")
         asked = exchange.headers = read_headers(request.headers)
         if (ours := self._settings.serve.trust_user_header) is not None:  # a user's name is not for providers
             asked.sent = [pair for pair in asked.sent if pair[0] != ours.header.encode()]
@@ -234,6 +237,10 @@ class Proxy:
             asked.keys.pop(b"authorization", None)  # the password that the reverse proxy asked for
         exchange.by_own_user = lambda: not passed_on and self._owns(request.peer)
         key = self._callers.read_key(exchange, lambda: not passed_on and self._trusts(request.peer))
+        if PREFIX.encode() in exchange.query:
+            raise ProxyRefusal(
+                400, "bad_path", "an access key in a query is valid as `key` alone: send it as the API key"
+            )
         exchange.hold_s = exchange.upstream.hold_s
         exchange.since = self._calls.now()
         if exchange.route.lease:

@@ -94,9 +94,10 @@ class Callers:
 
     def _is_ours(self, text: str, exchange: Exchange) -> bool:
         """Whether a key is the service's token, or an access key, which is noted. ProxyRefusal."""
-        if not text.startswith(PREFIX):
+        begin = text.find(PREFIX)  # it may stand behind a scheme that is not meant there: it must never go upstream
+        if begin < 0:
             return self._is_token(b"Bearer " + text.encode("utf-8", "surrogatepass"))
-        key = self._find_key(text)
+        key = self._find_key(text[begin:].strip())
         if key is None:
             raise ProxyRefusal(401, "key_wrong", "this access key is not valid: it is unknown, removed or expired")
         if key.role == VIEWER:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from fleetgate.core.model_names import names_of
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.routes import split_names
+from fleetgate.signals.redaction import shown_text
 
 # What the paths of each API have in them, behind the provider's name.
 _ANTHROPIC = re.compile(rb"/v1/(?:messages|complete)(?:/|$)")
@@ -57,4 +58,4 @@ def refusal_for(raw_path: bytes, known: list[str], configured: Iterable[str]) ->
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     nearest = f"did you mean /{near[0]}/…? " if near else ""
     others = f"Known are {', '.join(known)}; another needs a base_url under [providers.NAME] in the config"
-    return ProxyRefusal(404, "unknown_provider", f"there is no provider {name!r}: {nearest}{others}")
+    return ProxyRefusal(404, "unknown_provider", f"there is no provider {shown_text(name)!r}: {nearest}{others}")

@@ -24,7 +24,7 @@ _HINTS = (
     "pat=", "-pat", "_pat", "pat:", "sig=", "signature", "code=", "pw=", "pin=", "st=", "sv=", "-u", "--user", "sk-",
     "sk_", "pk-", "pk_", "rk-", "rk_", "aiza", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "xox", "xapp-",
     "akia", "asia", "gsk_", "hf_", "glpat", "npm_", "r8_", "ya29", "eyj", "-----begin", "xai", "pplx", "nvapi", "fw-",
-    "fw_", "sess", "sid", "sg.", "mysql", "mariadb", "redis", "tgp", "dop", "shpat", "shpss", "pypi", "sq0",
+    "fw_", "sess", "sid", "sg.", "mysql", "mariadb", "redis", "tgp", "dop", "shpat", "shpss", "pypi", "sq0", "fgk_",
 )  # fmt: skip
 
 

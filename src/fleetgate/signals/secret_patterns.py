@@ -89,6 +89,7 @@ _SHAPES = re.compile(
     r"|(?:gh[pousr]_[A-Za-z0-9]{6,}+|github_pat_\w{6,}+|glpat-[\w-]{6,}+|xox[a-z]-[\w-]{6,}+|xapp-[\w-]{6,}+"
     r"|SG\.[\w-]{10,}+\.[\w-]{10,}+|gsk_\w{12,}+|(?:hf|r8|npm)_[A-Za-z0-9]{16,}+"
     r"|AIza[\w-]{10,}+|ya29\.[\w.-]{6,}+|(?:AKIA|ASIA)[0-9A-Z]{8,}+"
+    r"|fgk_[\w-]{6,}+"  # our own access keys
     r"|eyJ[\w-]{6,}+(?:\.[\w-]*+){1,4})"
     r")"
 )

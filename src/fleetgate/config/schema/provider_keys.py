@@ -18,6 +18,7 @@ _BEGINNINGS_OF_KEYS = (
     "AIza",
     "pplx-",
     "eyJ",
+    "fgk_",
     "ghp_",
     "github_pat_",
     "hf_",
