@@ -173,3 +173,40 @@ def test_e2_of_two_projects_that_name_the_same_id_at_the_same_moment_one_is_refu
             owner = tokens[[each.status for each in answers].index(201)]
             released = gate.request("POST", f"/v1/leases/{body['id']}/release", {}, token=owner)
             assert released.json["released"]
+
+
+def test_e2_what_people_do_to_a_pool_is_told_to_an_agent_without_their_names(gate: Served):
+    """Pauses, backoffs and drains have authors, which are in the history and not for agents."""
+    boss = create(gate, "boss", "--role", "operator")
+    key = create(gate, "reader", "--project", "curious")
+    changes = [
+        ("POST", "/v1/pause", {"target": "mistral", "kind": "requests"}),
+        ("PUT", "/v1/backoffs", {"key": "groq", "reason": "quota", "for_s": 600}),
+        ("PUT", "/v1/caps", {"selector": "project:curious", "cap": 3}),
+    ]
+    for method, path, body in changes:
+        assert gate.request(method, path, body, token=boss).status == 200
+    waiting = [
+        gate.request("POST", "/v1/leases", {**BODY, "models": [model], "wait_s": 0.1}, token=key)
+        for model in ("mistral/m", "groq/x")
+    ]
+    paths = ["/v1/overview", "/v1/status", "/v1/tickets", "/v1/projects", "/v1/capacity?kind=requests&models=mistral/m"]
+    paths += ["/v1/capacity?kind=requests&models=groq/x", "/v1/select?models=groq/x,mistral/m"]
+    answers = [gate.request("GET", path, token=key) for path in paths]
+    assert [each.status for each in answers] == [200] * len(paths)
+    for each in (*answers, *waiting):
+        assert not [name for name in (b"boss", b"theirs", b"docs") if name in each.body], each.body
+    assert b"boss" in gate.request("GET", "/v1/history").body
+    for each in waiting:
+        gate.request("DELETE", f"/v1/tickets/{each.json['id']}", token=key)
+    gate.ok("POST", "/v1/resume", {"target": "mistral", "kind": "requests"})
+    gate.ok("DELETE", "/v1/backoffs?key=groq")
+
+
+def test_e2_a_viewer_rotates_no_models(gate: Served):
+    viewer = create(gate, "looks", "--role", "viewer")
+    body = {"models": ["umans/a", "umans/b"]}
+    assert gate.request("POST", "/v1/select", body, token=viewer).status == 200
+    assert gate.request("POST", "/v1/select", {**body, "rotate": "review"}, token=viewer).status == 403
+    key = create(gate, "rotates", "--project", "web")
+    assert gate.request("POST", "/v1/select", {**body, "rotate": "review"}, token=key).status == 200

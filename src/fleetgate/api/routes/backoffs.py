@@ -10,10 +10,11 @@ from fleetgate.api.bodies import BackoffBody, ClearedAnswer, SelectAnswer, Selec
 from fleetgate.api.errors import conflict
 from fleetgate.api.router.route import Parameter, delete, post, put
 from fleetgate.api.routes.read import candidates, lacking, selected, some_candidates
-from fleetgate.api.security.caller import ANYONE
+from fleetgate.api.security.caller import ANYONE, Caller
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.core.access.keys import AGENT
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.pools.backoff import parse_key
 from fleetgate.present.json.state import BackoffShape, backoff_json
@@ -51,7 +52,9 @@ async def clear_backoffs(
 
 
 @post("/v1/select", summary="The model to use now; with `rotate`, the least recently chosen", status=200, role=ANYONE)
-async def select(service: Service, data: SelectBody) -> SelectAnswer:
+async def select(service: Service, caller: Caller, data: SelectBody) -> SelectAnswer:
+    if data.rotate is not None:
+        caller.must_be(AGENT)  # it is counted as chosen
     state, moments = await service.look()
     models = state.accounts.expand(some_candidates(candidates(service, data.models)))
     missing = lacking(service, models)
