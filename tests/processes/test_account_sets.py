@@ -76,7 +76,7 @@ def test_z4_the_queue_says_which_accounts_a_request_may_use_and_why_none_has_roo
     third = fleet.waiting("-m", MODEL, "--", *SHOW, env=env)
     (ticket,) = fleet.json("queue")["tickets"]
     assert ticket["accounts"] == ["spare", "api"]
-    closed = "no account has room: spare and api are full, work is without a credential here"
+    closed = "no account has room: spare and api are full, work is without a credential for this request"
     assert ticket["reason"]["text"] == closed
     for words in (("queue",), ("top", "--once")):
         shown = listed(fleet, *words)
@@ -85,7 +85,7 @@ def test_z4_the_queue_says_which_accounts_a_request_may_use_and_why_none_has_roo
     go.touch()
     assert [run.wait() for run in [*runs, third]] == [0, 0, 0]
     reasons = [event.why for _, event in fleet.events_of(ev.Granted) if event.why]
-    assert reasons[0] == "spilled to api: spare is full, work is without a credential here"
+    assert reasons[0] == "spilled to api: spare is full, work is without a credential for this request"
 
 
 def test_z1_an_account_whose_login_is_missing_is_left_out(fleet: Fleet):

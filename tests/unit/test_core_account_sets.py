@@ -216,9 +216,11 @@ def test_z4_the_history_says_why_a_request_was_spilled() -> None:
 def test_z4_accounts_without_a_credential_are_named_where_a_request_was_spilled_or_waits() -> None:
     gate = Gate(caps=(cap("work", 1), cap("spare", 1), cap("api", 1)))
     only = Spec((SONNET,), "requests", accounts=("api",))
-    assert why(gate(cmd.Acquire("a", only, ME))) == ["spilled to api: work and spare are without a credential here"]
+    assert why(gate(cmd.Acquire("a", only, ME))) == [
+        "spilled to api: work and spare are without a credential for this request"
+    ]
     gate(cmd.Acquire("b", only, ME))
-    missing = "work and spare are without a credential here"
+    missing = "work and spare are without a credential for this request"
     assert gate.waiting("b")[1] == f"1 of 1 slots of anthropic@api are taken; {missing}"
     gate(cmd.BackOff("anthropic@api", "quota"))
     view = ticket_view(gate.state, "b", gate.now)
@@ -229,7 +231,9 @@ def test_z4_accounts_without_a_credential_are_named_where_a_request_was_spilled_
     two = Spec((SONNET,), "requests", accounts=("spare", "api"))
     gate(cmd.Acquire("c", two, ME))
     gate(cmd.Acquire("d", two, ME))
-    text = "no account has room: spare is full, api is backed off (quota), work is without a credential here"
+    text = (
+        "no account has room: spare is full, api is backed off (quota), work is without a credential for this request"
+    )
     assert gate.waiting("d")[1] == text
 
 
@@ -239,7 +243,7 @@ def test_z4_a_conversation_whose_account_has_lost_its_login_moves_and_the_histor
     gate.end("a")
     left = Spec((SONNET,), "requests", accounts=("spare", "api"))
     assert why(gate(cmd.Acquire("b", left, ME, conversation="talk"))) == [
-        "moved from work to spare: work is without a credential here"
+        "moved from work to spare: work is without a credential for this request"
     ]
 
 
@@ -886,6 +890,24 @@ def test_capacity_is_that_of_all_accounts_that_have_room() -> None:
     assert found.reason.text == "no account has room: work, spare and api are full"
     gate.load(AccountSet("anthropic", ("work", "free")))
     assert capacity(gate.state, spec, gate.now).free is None
+
+
+def test_capacity_counts_no_account_that_a_plan_window_holds_back() -> None:
+    gate = Gate(plan=True)
+    gate(cmd.ObservePlan("anthropic@work", (PlanReading("5h", 10_000, HOUR_MS, 5 * HOUR_MS),)))
+    found = capacity(gate.state, Spec((SONNET,), "requests"), gate.now)
+    assert (found.free, found.model) == (6, "anthropic@spare/claude-sonnet-4-6")
+
+
+def test_capacity_names_the_account_with_free_slots_where_none_admits_at_once_and_counts_who_waits_for_it() -> None:
+    adapt = Rule("requests", "anthropic@api", cap=8, cooldown_ms=0)
+    gate = Gate(caps=(cap("work", 1), cap("spare", 1), adapt))
+    while not gate.state.tickets:
+        gate.ask()
+    gate.ask()
+    found = capacity(gate.state, Spec((SONNET,), "requests"), gate.now)
+    assert found.model == "anthropic@api/claude-sonnet-4-6"
+    assert (found.queued, found.level) == (2, "red")
 
 
 def test_an_estimate_is_between_all_accounts_together_and_one() -> None:

@@ -107,8 +107,7 @@ def stop(
         hosts = [each for each in leases if glob(host or "*", (each["holder"] or {}).get("host") or "")]
         chosen = [each["id"] for each in hosts if each["can_stop"] and project in (None, each["project"])]
     else:
-        named = {each["name"]: each["id"] for each in leases if each["name"]}
-        chosen = [named.get(word, word) for word in words]
+        chosen = [_running(leases, word) for word in words]
     stopping = [ident for ident in chosen if service.send("POST", f"/v1/leases/{part(ident)}/stop")["stopping"]]
     until = monotonic() + (0 if no_wait else _STOPS_S)
     left = list(stopping)
@@ -120,6 +119,17 @@ def stop(
     lines = [*(f"stopped {ident}" for ident in done), *(f"{ident} is being stopped" for ident in left)]
     show_answer(as_json, {"stopped": done, "stopping": left}, *lines or ["nothing to stop"])
     return exit_codes.DEFERRED if left and not no_wait else exit_codes.OK
+
+
+def _running(leases: list[dict[str, Any]], word: str) -> str:
+    """The id of the lease that is meant by its name, its id, or the beginning of its id."""
+    whole = [each["id"] for each in leases if word in (each["id"], each["name"])]
+    found = whole or [each["id"] for each in leases if each["id"].startswith(word)]
+    if len(found) == 1:
+        return str(found[0])
+    if found:
+        raise BadRequest(f"{word!r} may mean {', '.join(sorted(found)[:20])}")
+    raise BadRequest(f"nothing that runs is called {word!r}: `fleetgate ps` lists what does")
 
 
 def bump(service: ServiceClient, ident: str, priority: str | None, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from fleetgate.core.queue.obstacles import obstacle_of
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.state.state import State
 
-NO_CREDENTIAL = "without a credential here"
+NO_CREDENTIAL = "without a credential for this request"
 
 
 def reason_of_switch(state: State, ticket: Ticket, chosen: Candidate, now: int) -> str:

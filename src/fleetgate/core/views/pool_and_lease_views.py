@@ -182,19 +182,22 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
     if not tried:  # every candidate is backed off, or the host is drained
         return _closed(state, queue, now)
     if queue.has_sets:
-        tried = tuple(sorted(in_order(tried, now), key=lambda each: _is_shut(each, queue, now)))
+        tried = tuple(sorted(in_order(tried, now), key=lambda each: _how_shut(each, queue, now)))
     candidate = next((each for each in tried if not each.is_paused(now)), tried[0])
     needs = candidate.needs
     if candidate.closed_plan(spec.work_class, now) is not None:
         return _closed(state, queue, now)
     free, ample = _free(candidate, now)
+    alike = [candidate]
     if queue.has_sets:  # what is free in all accounts that have room
-        rooms = [_free(each, now)[0] for each in tried if each.group == candidate.group]
+        alike = [each for each in tried if each.group == candidate.group]
+        rooms = [_free(each, now)[0] for each in alike if each.closed_plan(spec.work_class, now) is None]
         free = None if None in rooms else sum(room for room in rooms if room is not None)
         ample = ample or (free is not None and free >= 2)
     held_by = [pool for pool, own in needs if pool.blocks(spec.slots, own, queue, now)]
     # Only tickets count that would enter first, not those that something else holds back (rule A3).
-    blocks = frozenset(pool.key for pool in held_by)
+    shut = [need for each in alike for need in each.needs] if held_by else []
+    blocks = frozenset(pool.key for pool, own in shut if pool.blocks(spec.slots, own, queue, now))
     queued = max((waiting_at(state, pool, blocks, now) for pool, _ in needs), default=0)
     jobs = max((jobs_at(state, pool, blocks, now) for pool, _ in needs), default=0)
     wait: tuple[int, int] | None = (0, 0)
@@ -235,10 +238,13 @@ def _free(candidate: Candidate, now: int) -> tuple[int | None, bool]:
     return free, ample
 
 
-def _is_shut(candidate: Candidate, queue: Queue, now: int) -> bool:
-    """Whether an account of a set has no room, or is held back by a plan window."""
-    shut = candidate.closed_plan(queue.spec.work_class, now) is not None
-    return shut or any(pool.blocks(queue.slots, own, queue, now) for pool, own in candidate.needs)
+def _how_shut(candidate: Candidate, queue: Queue, now: int) -> int:
+    """0: an account of a set admits at once. 1: it has room, not yet for this. 2: it is full, or its plan is closed."""
+    if candidate.closed_plan(queue.spec.work_class, now) is not None:
+        return 2
+    if not any(pool.blocks(queue.slots, own, queue, now) for pool, own in candidate.needs):
+        return 0
+    return 2 if _free(candidate, now)[0] == 0 else 1
 
 
 def _closed(state: State, queue: Queue, now: int) -> Capacity:
