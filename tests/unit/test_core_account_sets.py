@@ -247,6 +247,18 @@ def test_z4_a_conversation_whose_account_has_lost_its_login_moves_and_the_histor
     ]
 
 
+def test_a6_a_request_that_waits_for_a_pool_that_all_accounts_share_says_so() -> None:
+    gate = Gate(caps=(*CAPS, Rule("requests", "project", cap=1, cooldown_ms=0, on_429="fixed")))
+    assert gate.account(gate.ask("talk"))
+    first, second, of_talk = gate.ask(), gate.ask(), gate.ask("talk")
+    for ident in (first, second, of_talk):
+        code, text = gate.waiting(ident)
+        assert (code, text.partition(";")[0]) == ("concurrency_cap", "1 of 1 slots of project:default are taken")
+    view = ticket_view(gate.state, first, gate.now)
+    assert view is not None
+    assert (view.reason.pool, view.reason.pools) == ("project:default", ["project:default"])
+
+
 def test_z4_every_kind_of_closed_account_has_a_word() -> None:
     gate = Gate(
         AccountSet("anthropic", ("work", "spare", "third"), ("api",)),

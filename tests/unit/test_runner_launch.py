@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fleetgate.config.environment import Environment
-from fleetgate.config.settings import Settings
+from fleetgate.config.settings import Provider, Settings
 from fleetgate.core.entities import Lease, Spec, Ticket
 from fleetgate.runner.launch import environment_for, in_sandbox, limit_subagents
 
@@ -32,6 +33,32 @@ def test_what_the_agent_should_know_of_its_lease_wins_over_what_was_asked_for(mo
     env = environment_for(LEASE, Settings(), {"MORE": "2", "FLEETGATE_LEASE": "another"})
     assert (env["HERE"], env["MORE"]) == ("1", "2")
     assert (env["FLEETGATE_LEASE"], env["FLEETGATE_MODEL"]) == ("t1", "anthropic/claude-opus-4-6")
+
+
+def test_m3_an_agent_with_the_login_of_its_account_gets_no_key_of_another_account(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Claude Code prefers a key in its environment to its login, and would use the wrong account."""
+    settings = Settings(
+        providers={
+            "anthropic": Provider(key_env="OWN_KEY"),
+            "anthropic@work": Provider(env={"CLAUDE_CONFIG_DIR": "/logins/work"}),
+            "anthropic@both": Provider(env={"CLAUDE_CONFIG_DIR": "/logins/both"}, key_env="BOTH_KEY"),
+            "anthropic@api": Provider(key_env="API_KEY"),
+            "openai@api": Provider(key_env="OTHER_PROVIDERS_KEY"),
+        }
+    )
+    names = ("OWN_KEY", "BOTH_KEY", "API_KEY", "OTHER_PROVIDERS_KEY")
+    for name in names:
+        monkeypatch.setenv(name, "sk-x")
+
+    def keys(account: str) -> set[str]:
+        lease = replace(LEASE, model=f"anthropic{account}/claude-opus-4-6")
+        return {name for name in names if name in environment_for(lease, settings, {"API_KEY": "sk-inherited"})}
+
+    assert keys("@work") == {"OTHER_PROVIDERS_KEY"}
+    assert keys("@both") == {"OTHER_PROVIDERS_KEY", "BOTH_KEY"}
+    assert keys("@api") == keys("") == set(names), "without a login of its own, it has what its caller has"
 
 
 def test_w6_an_agent_is_told_how_many_helpers_it_may_run_at_once() -> None:

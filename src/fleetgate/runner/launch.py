@@ -19,12 +19,24 @@ def environment_for(lease: Lease, settings: Settings, more: Mapping[str, str] | 
     """The variables of this process, those in `more`, those of the account's login, and the agent's model and lease.
 
     The account is that of the lease: the one that was chosen. Its login wins over any other, and that of an enclosing
-    run is not passed on.
+    run is not passed on. Nor are keys of the provider's other accounts, which agents prefer to a login.
     """
     outer = login_for(os.environ.get("FLEETGATE_MODEL", ""), settings)  # of the run that this one is in
     env = {name: value for name, value in os.environ.items() if outer.get(name) != value}
-    env |= {**(more or {}), **login_for(lease.model, settings)}
+    env |= more or {}
+    if login := login_for(lease.model, settings):
+        for name in _keys_of_others(lease.model, settings):
+            env.pop(name, None)
+        env |= login
     return {**env, "FLEETGATE_MODEL": lease.model, "FLEETGATE_LEASE": lease.id}
+
+
+def _keys_of_others(model: str, settings: Settings) -> set[str]:
+    """The variables that hold the keys of other accounts of a model's provider."""
+    own = model.partition("/")[0]
+    found = settings.providers.items()
+    keys = {each.key_env for name, each in found if name.partition("@")[0] == own.partition("@")[0] and name != own}
+    return keys - {settings.providers[own].key_env if own in settings.providers else "", ""}
 
 
 def login_for(model: str, settings: Settings) -> dict[str, str]:

@@ -90,6 +90,9 @@ def _of_set(state: State, queue: Queue, tried: tuple[Candidate, ...], ticket: Ti
         if reason.code == "behind":
             return reason
     others = [each for each in queue.candidates if each not in tried and state.backoffs_on(each)]
+    shared = reasons[0].pools[:1]
+    if shared and not others and len(reasons) > 1 and all(each.pools == shared for each in reasons):
+        return reasons[0]  # it is not about the accounts
     reasons += [backed_off(state, (each,), now) for each in others]
     closed: dict[str, list[str]] = {}
     for reason in reasons:
@@ -119,10 +122,14 @@ def _all_full(state: State, queue: Queue, now: int) -> Reason | None:
     pool, own_limit, candidate = obstacles[0]
     assert isinstance(pool, Pool)
     limit = pool.limit_for(own_limit)
-    code, _, until = _of_pool(pool, own_limit, limit, queue.slots, NEVER, now)
+    code, text, until = _of_pool(pool, own_limit, limit, queue.slots, NEVER, now)
     pools = [resource.id for resource, _, _ in obstacles]
+    if len(pools) > 1 and all(resource is pool for resource, _, _ in obstacles):
+        pools = pools[:1]  # it is not about the accounts
+    else:
+        text = queue.full_text
     shown = None if limit >= UNLIMITED else limit
-    return Reason(code, queue.full_text, pool.id, pools, until, pool.used + pool.foreign, shown, candidate.model)
+    return Reason(code, text, pool.id, pools, until, pool.used + pool.foreign, shown, candidate.model)
 
 
 def _word(reason: Reason) -> str:
