@@ -7,6 +7,7 @@ upstream. First all slots are used, and every conversation stays where it is. Th
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -278,3 +279,32 @@ def test_z4_a_call_tries_each_account_once_whose_key_is_refused_and_the_next_cal
         True,
     )
     assert {name: each.stats.calls for name, each in found.items()} == {"work": 1, "spare": 1, "api": 1}
+
+
+def test_e2_an_agents_key_moves_no_conversation_of_another_project(
+    accounts: tuple[Proxied, dict[str, FakeProvider]],
+) -> None:
+    """A conversation of another project that it names, or begins with the same words, is one of its own."""
+    gate, found = accounts
+    keys = [
+        json.loads(gate.cli("key", "create", project, "--project", project, "--json").stdout)["key"]
+        for project in ("web", "docs")
+    ]
+
+    def leased(key: str, talk: str) -> str:
+        body = {"models": ["anthropic/claude-x"], "conversation": talk, "renew_within_s": 600}
+        got = gate.request("POST", "/v1/leases", body, token=key).json
+        gate.request("POST", f"/v1/leases/{got['lease']}/release", {}, token=key)
+        return str(got["model"]).partition("/")[0]
+
+    one = {"x_claude_code_session_id": "one"}
+    assert [leased(key, "a") for key in (*keys, *keys)] == ["anthropic@work", "anthropic@spare"] * 2
+    homes = [account_of(gate, "hello", x_api_key=key, **one) for key in (*keys, *keys)]
+    assert homes[:2] == homes[2:]
+    (shown,) = gate.get("/v1/status").json["account_sets"]
+    assert sum(shown["conversations"].values()) == 4
+    body = {"model": "claude-x", "max_tokens": 9}
+    nameless = gate.request("POST", "/anthropic/v1/messages", body, token="", x_api_key=keys[0])
+    assert nameless.status in (200, 400)
+    (shown,) = gate.get("/v1/status").json["account_sets"]
+    assert sum(shown["conversations"].values()) == 4, "a call that names none belongs to none"

@@ -238,7 +238,9 @@ class Callers:
                 found[str(Model(provider, account, name))] = CallCandidate(upstream, candidate.name, key, own, login)
         exchange.candidates, exchange.uses_set = found, True
         exchange.set_accounts = () if len(usable) == len(members) else tuple(usable)
-        exchange.conversation = conversation_of(self._accounts.salt, exchange.session, exchange.fields.messages)
+        ours, salt = exchange.access_key, self._accounts.salt
+        project = ours.project if ours is not None and ours.role == AGENT else ""
+        exchange.conversation = conversation_of(salt, exchange.session, exchange.fields.messages, project)
 
     def _add_fallbacks(self, exchange: Exchange, route: Route, account: str) -> None:
         model = exchange.model

@@ -7,6 +7,7 @@ from datetime import UTC
 from fleetgate.api.bodies import AcquireBody
 from fleetgate.api.security.caller import Caller
 from fleetgate.core import commands as cmd
+from fleetgate.core.accounts.homes import MOST_TEXT
 from fleetgate.core.entities import Spec
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import read_model, shown
@@ -36,9 +37,15 @@ def read_acquire(gate: ServiceGate, body: AcquireBody, caller: Caller, client: s
         role=_plain(body.role),
         name=_plain(shown_text(body.name)).strip(),
         client=_plain(body.client) or client,
-        conversation=_plain(body.conversation),
+        conversation=_conversation(body, caller),
         renew_ms=int(body.renew_within_s * 1000),
     )
+
+
+def _conversation(body: AcquireBody, caller: Caller) -> str:
+    """What the request belongs to. Those of a client for one project are its own: none moves that of another."""
+    text = _plain(body.conversation)
+    return f"{caller.project}/{text}"[:MOST_TEXT] if text and caller.project else text
 
 
 def _spec(gate: ServiceGate, body: AcquireBody, caller: Caller) -> Spec:

@@ -10,6 +10,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from fleetgate.cli import exit_codes
+from fleetgate.cli.access.remote_service import ServiceRefused
 from fleetgate.cli.click_helpers import read_cooldown_ms, read_duration_ms
 from fleetgate.cli.read_only_gate import note, say_json, whole_number
 from fleetgate.cli.service.client import NoSuchThing, ServiceClient, part, seconds, show_answer
@@ -184,7 +185,7 @@ def cap_set(
     as_json: bool,
     **options: Any,
 ) -> None:
-    known = kind or any(each["selector"] == selector for each in service.get("/v1/caps")["caps"])
+    known = kind or any(each["selector"] == selector for each in _caps(service))
     of_calls = selector.partition(":")[0] in ("key", "session")
     body = {
         "selector": selector,
@@ -195,6 +196,15 @@ def cap_set(
         **options,
     }
     _show_cap(service.send("PUT", "/v1/caps", body), as_json)
+
+
+def _caps(service: ServiceClient) -> list[dict[str, Any]]:
+    """The caps in force; none for a key that may not read them: then the change is refused, with the role it needs."""
+    try:
+        found: list[dict[str, Any]] = service.get("/v1/caps")["caps"]
+    except ServiceRefused:
+        return []
+    return found
 
 
 def cap_rm(service: ServiceClient, selector: str, kind: str | None, as_json: bool) -> None:

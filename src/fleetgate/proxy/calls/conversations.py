@@ -16,12 +16,15 @@ _PREFIX = 1024  # what counts of one that is longer
 _decoder = json.JSONDecoder()
 
 
-def conversation_of(salt: bytes, session: str, messages: msgspec.Raw) -> str:
-    """A name that tells nothing; "" for a call that has neither a session nor messages."""
+def conversation_of(salt: bytes, session: str, messages: msgspec.Raw, project: str = "") -> str:
+    """A name that tells nothing; "" for a call that has neither a session nor messages.
+
+    `project`: the only one of its client, who moves no conversation of another.
+    """
     text = first_text(bytes(memoryview(messages)[:_MOST_BYTES]))
     if not session and not text:
         return ""
-    said = f"conversation\0{session}\0{text}".encode("utf-8", "surrogatepass")
+    said = f"conversation{project and '/'}{project}\0{session}\0{text}".encode("utf-8", "surrogatepass")
     return hmac.digest(salt, said, "sha256").hex()[:16]
 
 
