@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from fleetgate.testing import FakeProvider, Fault
 from tests.proxy.proxied import Proxied
-from tests.proxy.test_account_sets import LONG_S, SHORT_S, USED_UP, Fleet
+from tests.proxy.test_account_sets import LONG_S, SHORT_S, USED_UP, Fleet, run_full
 
 MOST_SLOTS = 40
 FAULTS = {
@@ -93,14 +93,7 @@ def test_z1_to_z5_a_set_of_any_shape_is_full_and_its_conversations_leave_account
 
         async def steps() -> None:
             nonlocal broke_at
-            await asyncio.sleep(1.0)
-            end = time.monotonic() + 4.0
-            while time.monotonic() < end:
-                used.append(sum(each.stats.active for each in found.values()))
-                await asyncio.sleep(0.01)
-            for each in found.values():
-                each.latency_s = SHORT_S
-            await asyncio.sleep(3.0)
+            used.extend(await run_full(found, 4.0))
             for name, how in shape.broken.items():
                 found[name].script(FAULTS[how])
             broke_at = time.monotonic()

@@ -105,6 +105,20 @@ class Fleet:
         return found
 
 
+async def run_full(found: dict[str, FakeProvider], seconds: float) -> list[int]:
+    """Let clients call for a while, and then with short calls; how many calls were under way in that while."""
+    used = []
+    await asyncio.sleep(1.0)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        used.append(sum(each.stats.active for each in found.values()))
+        await asyncio.sleep(0.01)
+    for each in found.values():
+        each.latency_s = SHORT_S
+    await asyncio.sleep(3.0)
+    return used
+
+
 @pytest.mark.timeout(120)
 def test_z1_to_z5_forty_conversations_use_three_accounts_and_move_when_one_is_used_up(
     proxied: Callable[..., Proxied],
@@ -116,14 +130,7 @@ def test_z1_to_z5_forty_conversations_use_three_accounts_and_move_when_one_is_us
         moments: dict[str, float] = {}
 
         async def steps() -> None:
-            await asyncio.sleep(1.0)
-            end = time.monotonic() + 7.0
-            while time.monotonic() < end:
-                used.append(sum(each.stats.active for each in found.values()))
-                await asyncio.sleep(0.01)
-            for each in found.values():
-                each.latency_s = SHORT_S
-            await asyncio.sleep(3.0)
+            used.extend(await run_full(found, 7.0))
             moments["quick"] = time.monotonic()
             await asyncio.sleep(1.0)
             found["work"].script(USED_UP)

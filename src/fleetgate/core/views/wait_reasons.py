@@ -124,7 +124,7 @@ def _all_full(state: State, queue: Queue, now: int) -> Reason | None:
     limit = pool.limit_for(own_limit)
     code, text, until = _of_pool(pool, own_limit, limit, queue.slots, NEVER, now)
     pools = [resource.id for resource, _, _ in obstacles]
-    if len(pools) > 1 and all(resource is pool for resource, _, _ in obstacles):
+    if len(pools) > 1 and obstacles[1][0] is pool and all(resource is pool for resource, _, _ in obstacles):
         pools = pools[:1]  # it is not about the accounts
     else:
         text = queue.full_text
