@@ -65,6 +65,8 @@ async def ask(
         if reason.code == "key_taken" and not caller.owns(state, state.keys.get(body.key, "")):
             reason = Reason(reason.code, f"the key {shown(body.key)} is taken")  # by whom is not for this caller
         return 200, DeferredAnswer(True, False, None, reason_json(reason, moments), None, None, None)
+    if await _is_another_projects(service, caller, answer.id):
+        raise not_in_project(answer.id, own)  # another process of the service has taken one with the same id
     queued = await _in_the_queue(service, answer, body.queue is not False)
     if body.queue is False:
         await service.gate.decide(cmd.Cancel(answer.id, "its client, which did not want to wait longer"))
