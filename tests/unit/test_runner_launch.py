@@ -61,6 +61,32 @@ def test_m3_an_agent_with_the_login_of_its_account_gets_no_key_of_another_accoun
     assert keys("@api") == keys("") == set(names), "without a login of its own, it has what its caller has"
 
 
+def test_m3_an_agent_of_an_account_with_a_key_gets_it_in_the_variable_that_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would use the login of the default account otherwise."""
+    settings = Settings(
+        providers={
+            "anthropic": Provider(key_env="DEFAULT_KEY"),
+            "anthropic@work": Provider(key_env="WORK_KEY"),
+            "anthropic@unset": Provider(key_env="UNSET_KEY"),
+            "anthropic@both": Provider(env={"CLAUDE_CONFIG_DIR": "/logins/both"}, key_env="WORK_KEY"),
+            "umans@work": Provider(key_env="WORK_KEY"),
+        }
+    )
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-of-the-shell")
+    monkeypatch.setenv("WORK_KEY", "sk-of-work")
+    monkeypatch.setenv("DEFAULT_KEY", "sk-default")
+
+    def key(account: str) -> str | None:
+        return environment_for(replace(LEASE, model=f"{account}/m"), settings).get("ANTHROPIC_API_KEY")
+
+    assert key("anthropic@work") == "sk-of-work"
+    assert [
+        key(each) for each in ("anthropic", "anthropic@unset", "anthropic@both", "umans@work", "anthropic@new")
+    ] == ["sk-of-the-shell"] * 5
+
+
 def test_w6_an_agent_is_told_how_many_helpers_it_may_run_at_once() -> None:
     four = Settings(subagents=4)
     env: dict[str, str] = {}

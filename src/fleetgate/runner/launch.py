@@ -19,7 +19,8 @@ def environment_for(lease: Lease, settings: Settings, more: Mapping[str, str] | 
     """The variables of this process, those in `more`, those of the account's login, and the agent's model and lease.
 
     The account is that of the lease: the one that was chosen. Its login wins over any other, and that of an enclosing
-    run is not passed on. Nor are keys of the provider's other accounts, which agents prefer to a login.
+    run is not passed on. Nor are keys of the provider's other accounts, which agents prefer to a login. An account with
+    a key instead of a login has it where agents look for it.
     """
     outer = login_for(os.environ.get("FLEETGATE_MODEL", ""), settings)  # of the run that this one is in
     env = {name: value for name, value in os.environ.items() if outer.get(name) != value}
@@ -28,6 +29,8 @@ def environment_for(lease: Lease, settings: Settings, more: Mapping[str, str] | 
         for name in _keys_of_others(lease.model, settings):
             env.pop(name, None)
         env |= login
+    else:
+        env |= _own_key(lease.model, settings, env)
     return {**env, "FLEETGATE_MODEL": lease.model, "FLEETGATE_LEASE": lease.id}
 
 
@@ -37,6 +40,18 @@ def _keys_of_others(model: str, settings: Settings) -> set[str]:
     found = settings.providers.items()
     keys = {each.key_env for name, each in found if name.partition("@")[0] == own.partition("@")[0] and name != own}
     return keys - {settings.providers[own].key_env if own in settings.providers else "", ""}
+
+
+def _own_key(model: str, settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
+    """The key of an account that has a name, as the variable that agents of its provider read."""
+    account = model.partition("/")[0]
+    own = settings.providers.get(account)
+    key = env.get(own.key_env, "") if own is not None and "@" in account else ""
+    if not key:
+        return {}
+    from fleetgate.gate.providers.credentials import WELL_KNOWN
+
+    return dict.fromkeys(WELL_KNOWN.get(account.partition("@")[0], ())[:1], key)
 
 
 def login_for(model: str, settings: Settings) -> dict[str, str]:
