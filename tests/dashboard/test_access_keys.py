@@ -225,6 +225,19 @@ def test_e2_the_owner_manages_keys_too(server: Server, context: BrowserContext) 
     expect(page.locator("#usage-by")).to_have_value("key")
 
 
+def test_the_names_of_all_pages_fit_on_a_phone_also_for_those_who_manage_keys(
+    server: Server, context: BrowserContext
+) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(server.link())
+    page.wait_for_selector(READY)
+    expect(page.locator("#keys-link")).to_be_visible()
+    cut = """[...document.querySelectorAll(".pages a span:first-of-type")]
+        .filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.textContent)"""
+    assert page.evaluate(cut) == []
+
+
 def test_e4_a_user_of_a_reverse_proxy_needs_no_sign_in(browser: Browser, server: Server) -> None:
     secret = server.home / "proxy-secret"
     secret.write_text("a-secret-of-the-reverse-proxy")
