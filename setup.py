@@ -81,8 +81,8 @@ COMPILED = (
     "simulate/world.py",
 )
 
-# Before each C file: what another file of ours defines is not looked up through a table, and an object is released by a
-# call instead of code in each of 16,000 places.
+# Before each C file: what another file of ours defines is not looked up through a table, an object is released by a
+# call instead of code in each of 16,000 places, and functions have no signature for `help()`.
 SMALLER = """
 #include <Python.h>
 #include <structmember.h>
@@ -94,25 +94,48 @@ static __attribute__((noinline, unused)) void fleetgate_xdecref(PyObject *object
 #define Py_DECREF(object) fleetgate_decref((PyObject *)(object))
 #define Py_XDECREF(object) fleetgate_xdecref((PyObject *)(object))
 #pragma GCC visibility push(hidden)
+#undef PyDoc_STR
+#define PyDoc_STR(text) NULL
 """
 
-# For each C file of a module: its own name and its globals are not passed at each of 8,300 places that add a line to a
-# traceback. gcc makes constants of them in these functions, as each file has one name. Tracebacks stay the same.
-TRACEBACKS = """
-#ifndef FLEETGATE_TRACEBACKS
-#define FLEETGATE_TRACEBACKS
-static __attribute__((noinline, unused)) void fleetgate_traceback(
-    const char *file, const char *function, int line, PyObject **globals) {
-    CPy_AddTraceback(file, function, line, *globals);
+# What a failure adds to a traceback: a file of mypyc's names itself, the function and its globals at each of 10,000
+# places. Only the line is passed instead, and the function is found by the line. Tracebacks stay the same.
+TRACEBACK = re.compile(
+    r"\b(CPy_AddTraceback|CPy_TypeErrorTraceback|CPy_AttributeError)"
+    r'\(("[^"]*"), "([^"]*)", ((?:"[^"]*", ){2})?(\d+), (CPyStatic_\w+)'
+)
+BY_LINE = """
+static const struct { unsigned short line, name; } fleetgate_functions[] = { %(lines)s };
+static const char fleetgate_names[] = "%(names)s";
+static __attribute__((noinline, unused)) const char *fleetgate_function(int line) {
+    int at = sizeof fleetgate_functions / sizeof *fleetgate_functions - 1;
+    while (fleetgate_functions[at].line > line) at--;
+    return fleetgate_names + fleetgate_functions[at].name;
 }
-static __attribute__((noinline, unused)) void fleetgate_type_error(
-    const char *file, const char *function, int line, PyObject **globals, const char *expected, PyObject *value) {
-    CPy_TypeErrorTraceback(file, function, line, *globals, expected, value);
+static __attribute__((noinline, unused)) void fleetgate_CPy_AddTraceback(int line) {
+    CPy_AddTraceback(%(file)s, fleetgate_function(line), line, %(globals)s);
 }
-#define CPy_AddTraceback(file, function, line, globals) fleetgate_traceback(file, function, line, &(globals))
-#define CPy_TypeErrorTraceback(file, function, line, globals, expected, value) \\
-    fleetgate_type_error(file, function, line, &(globals), expected, value)
-#endif
+static __attribute__((noinline, unused)) void fleetgate_CPy_TypeErrorTraceback(
+    int line, const char *expected, PyObject *value) {
+    CPy_TypeErrorTraceback(%(file)s, fleetgate_function(line), line, %(globals)s, expected, value);
+}
+static __attribute__((noinline, unused)) void fleetgate_CPy_AttributeError(
+    const char *class, const char *attribute, int line) {
+    CPy_AttributeError(%(file)s, fleetgate_function(line), class, attribute, line, %(globals)s);
+}
+"""
+
+# How Python calls a private method or function of compiled code. Compiled code calls it directly.
+PRIVATE = re.compile(
+    r'\{"(_[a-z]\w*)",\s*\(PyCFunction\)CPyPy_\w+,\s*[A-Z_ |]+,\s*PyDoc_STR\("[^"]*"\)(?: /\* docstring \*/)?\},\n'
+)
+
+# What Python loads for a module: it starts the module in the common library. mypyc's own is 1 kB larger.
+SHIM = """#include <Python.h>
+PyMODINIT_FUNC PyInit_%(last)s(void) {
+    PyObject *(*start)(void) = PyCapsule_Import("fleetgate__mypyc.init_%(whole)s", 0);
+    return start ? start() : NULL;
+}
 """
 
 # `make check` checks types everywhere; here only the types of the core are needed, in a sixth of the time.
@@ -211,13 +234,52 @@ def smaller(extension):
         if "__mypyc" in extension.name:
             header = Path("build") / "smaller.h"  # next to what mypyc writes
             header.write_text(SMALLER)
-            internal = Path("build") / "__native_internal_fleetgate.h"  # the files of modules include it, no other does
-            internal.write_text(internal.read_text() + TRACEBACKS)
             extension.extra_compile_args += ["-include", str(header)]
+            codes = {path: path.read_text() for path in map(Path, extension.sources)}
+            used = used_by_name(codes.values())
+            for path, code in codes.items():
+                public = PRIVATE.sub(lambda found: found[0] if found[1] in used else "", code)
+                path.write_text(with_short_tracebacks(public))
         else:
-            # For each module there is a file that only leads to the common one.
+            (source,) = extension.sources
+            names = {"last": extension.name.rpartition(".")[2], "whole": extension.name.replace(".", "___")}
+            Path(source).write_text(SHIM % names)
+            extension.extra_compile_args.append("-fno-plt")
             extension.extra_link_args += ["-nostartfiles", "-Wl,-z,norelro", "-Wl,--hash-style=gnu"]
     return extension
+
+
+def used_by_name(codes):
+    """Names of private methods and functions that compiled code looks up, as for a callback, or other code uses."""
+    names = {name for code in codes for name in re.findall(r"/\* '(_[a-z]\w*)' \*/", code)}
+    for path in (HERE / "src").rglob("*.py"):
+        if str(path.relative_to(HERE / "src" / "fleetgate")) not in COMPILED:
+            names.update(re.findall(r"(?:(?<!\bself)\.|\bimport .*)\b(_[a-z]\w*)", path.read_text()))
+    return names
+
+
+def with_short_tracebacks(code):
+    """A C file of mypyc's, with TRACEBACK as in BY_LINE, but for a line that belongs to more than one function."""
+    functions, belongs_to = {}, {}
+    for _, file, function, _, line, namespace in TRACEBACK.findall(code):
+        belongs_to.setdefault(file, namespace)
+        functions.setdefault(int(line), set()).add(function)
+    starts, names, last = [], [], None
+    for line, (function, *others) in sorted(functions.items()):
+        if not others and function != last:
+            starts.append(f"{{{line}, {sum(len(name) + 1 for name in names)}}}")
+            names.append(last := function)
+    if len(belongs_to) != 1 or not names or max(functions) >= 1 << 16:
+        return code
+
+    def short(found):
+        kind, _, _, attribute, line, _ = found.groups("")
+        return f"fleetgate_{kind}({attribute}{line}" if len(functions[int(line)]) == 1 else found[0]
+
+    ((file, namespace),) = belongs_to.items()
+    texts = {"file": file, "globals": namespace, "lines": ", ".join(starts), "names": "\\0".join(names)}
+    head, last_include, rest = TRACEBACK.sub(short, code).partition('#include "__native_internal_fleetgate.h"\n')
+    return head + last_include + BY_LINE % texts + rest if rest else code
 
 
 def packs_relocations():

@@ -12,11 +12,11 @@ import pytest
 from fleetgate.config.document import read_shape
 from fleetgate.config.errors import Problems
 from fleetgate.config.file import check
-from fleetgate.config.schema.docs_page import EXAMPLE, render
 from fleetgate.config.schema.keys import SCHEMA
 from fleetgate.config.schema.shapes import Array, Key, Map, OneOrMore, Shape, Short, Table
 from fleetgate.config.schema.unknown_key import places
 from fleetgate.config.settings import HostAuto, Provider, Settings
+from tools.gen_config_docs import EXAMPLE, render
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 

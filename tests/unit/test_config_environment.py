@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fleetgate.config.environment import Environment
 from fleetgate.config.errors import ConfigError
 from fleetgate.config.paths import config_path, state_folder, store_url
-from fleetgate.config.schema.docs_page import VARIABLES
 from fleetgate.core.model_names import parse_selector
+from tools.gen_config_docs import VARIABLES
 
 
 def refusal(**environ: str) -> str:

@@ -40,5 +40,4 @@ def test_r6_a_valid_config_file_brings_only_what_reads_it(tmp_path: Path) -> Non
     assert not {
         "fleetgate.config.key_lines",
         "fleetgate.config.schema.unknown_key",
-        "fleetgate.config.schema.docs_page",
     } & set(own)

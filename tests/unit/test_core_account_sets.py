@@ -482,7 +482,7 @@ def test_z3_the_name_of_a_conversation_is_bounded() -> None:
 def test_z3_homes_survive_that_queues_are_dropped() -> None:
     gate = Gate()
     assert gate.talk("a") == "work"
-    gate.state._drop_empty_queues()
+    gate.state.drop_empty_queues()
     assert gate.talk("a") == "work"
 
 

@@ -100,3 +100,48 @@ def test_the_newest_release_in_the_changelog_is_no_older_than_its_tag():
     titles = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert titles[0] == "Unreleased"
     assert re.fullmatch(r"0\.1\.0 \(\d{4}-\d\d-\d\d\)", titles[-1])
+
+
+# What is compiled.
+
+CODE = """#include "__native_fleetgate.h"
+#include "__native_internal_fleetgate.h"
+    CPy_AddTraceback("src/a.py", "first", 12, CPyStatic_a___globals);
+    CPy_TypeErrorTraceback("src/a.py", "first", 13, CPyStatic_a___globals, "int", cpy_r_r1);
+    CPy_AttributeError("src/a.py", "second", "State", "usage", 20, CPyStatic_a___globals);
+    CPy_AddTraceback("src/a.py", "second", 21, CPyStatic_a___globals);
+    CPy_AddTraceback("src/a.py", "<lambda>", 21, CPyStatic_a___globals);
+"""
+
+
+def test_compiled_code_passes_only_the_line_to_a_traceback_if_it_belongs_to_one_function(setup: dict[str, Any]):
+    head, helpers, *places = re.split(r"^(?=static const struct|    CPy_|    fleetgate_)", _short(setup), flags=re.M)
+    assert head == "".join(CODE.splitlines(keepends=True)[:2]) + "\n"
+    assert "{ {12, 0}, {20, 6} }" in helpers
+    assert '= "first\\0second";' in helpers
+    assert [place.strip() for place in places[-5:]] == [
+        "fleetgate_CPy_AddTraceback(12);",
+        'fleetgate_CPy_TypeErrorTraceback(13, "int", cpy_r_r1);',
+        'fleetgate_CPy_AttributeError("State", "usage", 20);',
+        'CPy_AddTraceback("src/a.py", "second", 21, CPyStatic_a___globals);',
+        'CPy_AddTraceback("src/a.py", "<lambda>", 21, CPyStatic_a___globals);',
+    ]
+
+
+def _short(setup: dict[str, Any]) -> str:
+    short: str = setup["with_short_tracebacks"](CODE)
+    return short
+
+
+def test_code_of_an_unknown_form_is_compiled_as_it_is(setup: dict[str, Any]):
+    for code in (CODE.replace("CPyStatic_a", "other"), CODE.replace("#include", "# include"), ""):
+        assert setup["with_short_tracebacks"](code) == code
+
+
+def test_private_names_that_are_used_from_outside_stay_in_compiled_classes(setup: dict[str, Any]):
+    folder = Path(setup["HERE"]) / "src" / "fleetgate"
+    (folder / "core").mkdir(parents=True)
+    (folder / "core" / "engine.py").write_text("other._compiled()")
+    (folder / "plain.py").write_text("from a import b, _imported\nself._own()\nother._called()\n")
+    names = setup["used_by_name"](["x = CPyStatics[7]; /* '_callback' */", "y = CPyStatics[8]; /* 'text' */"])
+    assert names == {"_callback", "_imported", "_called"}

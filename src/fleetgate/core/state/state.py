@@ -126,13 +126,13 @@ class State:
 
     def _new_queue(self, spec: Spec) -> Queue:
         if len(self.queues) >= max(_MAX_QUEUES, 2 * self._queues_after_drop):
-            self._drop_empty_queues()
+            self.drop_empty_queues()
         candidates = self.candidates(spec)
         queue = self.queues[spec] = Queue(spec, candidates, self.usable(spec, candidates), self.tickets)
         self._index(queue)
         return queue
 
-    def _drop_empty_queues(self) -> None:
+    def drop_empty_queues(self) -> None:
         self.queues = {spec: queue for spec, queue in self.queues.items() if queue.members}
         self._queues_after_drop = len(self.queues)
         self._drop_ended_sessions()
