@@ -8,7 +8,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest, NotFound
-from fleetgate.core.views.pool_and_lease_views import capacity, ticket_view, ticket_views
+from fleetgate.core.views.pool_and_lease_views import capacity, pool_views, ticket_view, ticket_views
 from tests.property.harness import HOUR, MINUTE, OPUS, SECOND, SONNET, Bench
 
 HAND = "hand-1"
@@ -223,6 +223,19 @@ def test_a11_a_job_that_no_worker_offers_to_run_is_counted_and_bars_nobody():
     assert found.reason is not None
     assert found.reason.text == "1 job waits for a worker"
     assert bench.agent("run") == "granted"
+
+
+def test_o1_jobs_without_a_worker_count_as_waiting_for_each_pool_that_they_need():
+    bench = Bench({"host": 1, OPUS: 1})
+    bench.agent("busy")
+    submit(bench, "plain")
+    submit(bench, "with a model", OPUS)
+    bench.agent("run", OPUS)
+    assert {view.pool: view.queued for view in pool_views(bench.state, bench.now)} == {"host:h1": 3, OPUS: 2}
+    offer(bench, "plain")
+    assert {view.pool: view.queued for view in pool_views(bench.state, bench.now)} == {"host:h1": 3, OPUS: 2}
+    bench.do(cmd.Cancel("with a model"))
+    assert {view.pool: view.queued for view in pool_views(bench.state, bench.now)} == {"host:h1": 2, OPUS: 1}
 
 
 def test_j5_a_job_to_be_confirmed_is_held_when_its_turn_comes_and_takes_no_slot():

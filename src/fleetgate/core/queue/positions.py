@@ -287,12 +287,15 @@ def short_budget(queue: Queue, now: int) -> Budget | None:
     return next((each for each in budgets if head is not None and each.opens_at(head, queue, now) > now), None)
 
 
-def tickets_waiting(state: State) -> dict[str, int]:
-    """How many tickets may enter each pool and budget, by key."""
+def tickets_waiting(state: State, now: int) -> dict[str, int]:
+    """How many tickets may enter each pool and budget, by key, unassigned jobs included."""
+    aside = _aside(state, now)
+    counts = [(queue, queue.waiting) for queue in state.active_queues.values()]
+    counts += [(queue, _jobs_of(queue, aside)) for queue in map(state.queue, state.waiting_jobs.kinds(now))]
     found: dict[str, int] = {}
-    for queue in state.active_queues.values():
+    for queue, count in counts:
         for resource in [*queue.pools, *queue.budgets]:
-            found[resource.key] = found.get(resource.key, 0) + queue.waiting
+            found[resource.key] = found.get(resource.key, 0) + count
     return found
 
 

@@ -43,7 +43,7 @@ def budget_views(state: State, now: int) -> list[BudgetView]:
         need = state.budget_rules.find(f"{rule.selector} {rule.unit}/{rule.per}") if is_one else None
         if need is not None:
             state.budget(need)
-    waiting = tickets_waiting(state)
+    waiting = tickets_waiting(state, now)
     return [_view(state, budget, waiting.get(key, 0), now) for key, budget in sorted(state.budgets.items())]
 
 

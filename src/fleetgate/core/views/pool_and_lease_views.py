@@ -89,7 +89,7 @@ class Capacity(Struct):
 def pool_views(state: State, now: int, host: str = "") -> list[PoolView]:
     """Every capped pool; caps of `host` and of default accounts before any traffic, and sessions only while full."""
     _make_listed(state, host)
-    waiting = tickets_waiting(state)
+    waiting = tickets_waiting(state, now)
     views = [_pool_view(pool, waiting.get(pool.key, 0), now) for pool in state.pools.values() if _listed(pool)]
     return sorted(views, key=lambda view: (view.kind, view.pool))
 
