@@ -241,12 +241,17 @@ def smaller(extension):
                 public = PRIVATE.sub(lambda found: found[0] if found[1] in used else "", code)
                 path.write_text(with_short_tracebacks(public))
         else:
-            (source,) = extension.sources
-            names = {"last": extension.name.rpartition(".")[2], "whole": extension.name.replace(".", "___")}
-            Path(source).write_text(SHIM % names)
+            shim = Path(*extension.sources)
+            shim.write_text(short_shim(extension.name, shim.read_text()))
             extension.extra_compile_args.append("-fno-plt")
             extension.extra_link_args += ["-nostartfiles", "-Wl,-z,norelro", "-Wl,--hash-style=gnu"]
     return extension
+
+
+def short_shim(module, code):
+    """SHIM for a module; mypyc's own where it starts modules in another way, as for a Python without a global lock."""
+    whole = module.replace(".", "___")
+    return SHIM % {"last": module.rpartition(".")[2], "whole": whole} if f'"init_{whole}"' in code else code
 
 
 def used_by_name(codes):

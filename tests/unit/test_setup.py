@@ -138,6 +138,15 @@ def test_code_of_an_unknown_form_is_compiled_as_it_is(setup: dict[str, Any]):
         assert setup["with_short_tracebacks"](code) == code
 
 
+def test_a_shim_of_an_unknown_form_is_compiled_as_it_is(setup: dict[str, Any]):
+    known = 'capsule = PyObject_GetAttrString(tmp, "init_fleetgate___core___engine");'
+    assert 'PyCapsule_Import("fleetgate__mypyc.init_fleetgate___core___engine", 0)' in setup["short_shim"](
+        "fleetgate.core.engine", known
+    )
+    other = known.replace("init_", "exec_")
+    assert setup["short_shim"]("fleetgate.core.engine", other) == other
+
+
 def test_private_names_that_are_used_from_outside_stay_in_compiled_classes(setup: dict[str, Any]):
     folder = Path(setup["HERE"]) / "src" / "fleetgate"
     (folder / "core").mkdir(parents=True)
