@@ -112,15 +112,21 @@ def a_state(*idents: str) -> State:
 
 def test_l3_the_beginning_of_an_id_is_enough_where_it_is_the_only_one():
     state = a_state("abc2345678", "abd2345678", "xyz2345678")
-    assert find_id(state, "x") == "xyz2345678"
-    assert find_id(state, "abd") == "abd2345678"
+    assert find_id(state, "xyz2") == "xyz2345678"
+    assert find_id(state, "abd23") == "abd2345678"
     assert find_id(state, "abc2345678") == "abc2345678"
 
 
 def test_q1_an_ambiguous_id_names_those_that_it_may_be():
-    state = a_state("abc2345678", "abd2345678")
-    with pytest.raises(BadRequest, match="abc2345678, abd2345678; type more of it"):
-        find_id(state, "ab")
+    state = a_state("abcd345678", "abcd999999")
+    with pytest.raises(BadRequest, match="abcd345678, abcd999999; type more of it"):
+        find_id(state, "abcd")
+
+
+def test_l6_a_short_word_is_no_beginning_of_an_id_so_that_the_name_of_what_has_ended_means_nothing_else():
+    for short in ("a", "ab", "abc"):
+        with pytest.raises(NotFound, match=f"no ticket or lease '{short}'"):
+            find_id(a_state("abcd345678"), short)
 
 
 def test_q1_an_unknown_id_says_where_ids_are_listed():

@@ -227,6 +227,18 @@ def test_a8_a_job_that_expires_in_the_queue_never_starts_and_is_reported_once(jo
     assert "expired after" in jobs.view(job).job.why
 
 
+def test_o8_the_name_of_a_job_means_that_job_even_if_the_id_of_another_begins_with_it(jobs: Jobs):
+    other = jobs.submit("--", "true")
+    named = jobs.submit("--name", other[:4], "--", "true")
+    short = jobs.submit("--name", other[:3], "--", "true")
+    assert [json.loads(jobs.cli("show", "--json", word).out)["id"] for word in (other[:4], other[:3], other[:5])] == [
+        named,
+        short,
+        other,
+    ]
+    jobs.cli("show", other[:2], code=64)
+
+
 def test_j4_cancelling_ends_what_waits_and_what_runs(jobs: Jobs):
     fleet = jobs.fleet
     waits = jobs.quickly("true")

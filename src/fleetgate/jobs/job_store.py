@@ -18,6 +18,7 @@ from fleetgate.core.usage import Usage
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.replica.side_rows import JOB_ENDS
+from fleetgate.gate.request_ids import begun_by
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import run_outputs, state_machine
 from fleetgate.jobs.job_record import JOBS, Job, read
@@ -259,8 +260,8 @@ def find_job(gate: DirectGate, prefix: str) -> str:
     if gate.log.side_value(JOBS, prefix) is not None:
         return prefix
     jobs = every(gate.log)
-    found = sorted(ident for ident in jobs if prefix and ident.startswith(prefix))
-    found = found or sorted(ident for ident, job in jobs.items() if prefix and job.spec.name == prefix)
+    found = sorted(ident for ident, job in jobs.items() if prefix and job.spec.name == prefix)
+    found = found or begun_by(prefix, jobs)
     if len(found) == 1:
         return found[0]
     if found:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import shown
+from fleetgate.gate.request_ids import begun_by
 from fleetgate.jobs.output_files import OutputWriter, files, folder_of, path_of, remove
 from fleetgate.log.store_files import make_file
 from fleetgate.present.request_text import command_of
@@ -72,7 +73,7 @@ def find(folder: str, word: str) -> str:
     named = [ident for ident, about in runs.items() if word and about.name == word]
     if named:
         return named[-1]
-    begun = [ident for ident in runs if word and ident.startswith(word)]
+    begun = begun_by(word, runs)
     if len(begun) > 1:
         raise BadRequest(f"{shown(word)} is the beginning of several ids: {', '.join(begun[:8])}; type more of it")
     if begun:

@@ -22,6 +22,7 @@ from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import pool_views
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.request_ids import begun_by
 from fleetgate.present.request_text import label
 from fleetgate.present.text import some
 
@@ -182,7 +183,7 @@ def find_id(state: State, prefix: str) -> str:
         raise BadRequest(f"{shown(prefix)} is the name of several: {some(named)}; type an id")
     if named:
         return named[0]
-    found = sorted(ident for ident in {*state.tickets, *state.leases} if prefix and ident.startswith(prefix))
+    found = begun_by(prefix, {*state.tickets, *state.leases})
     if len(found) == 1:
         return found[0]
     if found:

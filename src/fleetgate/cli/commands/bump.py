@@ -22,8 +22,8 @@ from fleetgate.present.text import place
 def command(ident: str, priority: str | None, as_json: bool) -> None:
     """Move a ticket to the front of the queue, or give it another priority.
 
-    The beginning of an ID is enough; `fleetgate queue` lists them. The ticket gets the next free slot; running agents
-    keep theirs.
+    The first four characters of an ID are enough; `fleetgate queue` lists them. The ticket gets the next free slot;
+    running agents keep theirs.
 
     \b
     fleetgate bump 7kq2m9x4ab

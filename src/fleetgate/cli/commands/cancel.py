@@ -22,8 +22,8 @@ from fleetgate.present.name_lookup import find_id, waiting_ticket, whose
 def command(idents: tuple[str, ...], as_json: bool) -> int:
     """Remove tickets from the queue, and stop jobs. A waiting `fleetgate run` exits with 75.
 
-    The beginning of an ID is enough; `fleetgate queue` lists them. If one of several is not in the queue, none is
-    cancelled.
+    The first four characters of an ID are enough; `fleetgate queue` lists them. If one of several is not in the queue,
+    none is cancelled.
 
     \b
     fleetgate cancel 7kq2m9x4ab

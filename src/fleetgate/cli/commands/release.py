@@ -45,8 +45,9 @@ _WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "
 def command(ident: str, outcome: str | None, retry_after: str | None, force: bool, as_json: bool) -> None:
     """Release a lease. The next waiting agent gets its slots.
 
-    The beginning of an ID is enough. Releasing twice is harmless. Only a running agent, or its child processes, can
-    release its slot. With --force anyone can: the history records who did, and the agent continues beyond the cap.
+    The first four characters of an ID are enough. Releasing twice is harmless. Only a running agent, or its child
+    processes, can release its slot. With --force anyone can: the history records who did, and the agent continues
+    beyond the cap.
 
     \b
     fleetgate release 7kq2m9x4ab

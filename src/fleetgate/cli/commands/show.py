@@ -31,7 +31,7 @@ _LAST_ATTEMPTS = 5
 def command(ident: str, as_json: bool) -> int:
     """Show one job in detail: command, state, position in the queue, reason for waiting, attempts and result.
 
-    The beginning of an ID is enough, or a unique name. Only the names of environment variables are shown.
+    The first four characters of an ID are enough, or a unique name. Only the names of environment variables are shown.
 
     \b
     fleetgate show 7kq

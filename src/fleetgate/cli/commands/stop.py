@@ -43,8 +43,8 @@ def command(
     """Stop running agents and jobs, and wait until they are gone.
 
     The agent's process group gets TERM, and KILL 10 seconds later. Its slot is free when the group is gone. The history
-    names who stopped it. A stopped `fleetgate run` exits with 143; a stopped job is cancelled. The beginning of an ID
-    is enough. Agents on other machines of a PostgreSQL store are stopped, too.
+    names who stopped it. A stopped `fleetgate run` exits with 143; a stopped job is cancelled. The first four
+    characters of an ID are enough. Agents on other machines of a PostgreSQL store are stopped, too.
 
     \b
     fleetgate stop 7kq2m9x4ab
