@@ -72,6 +72,6 @@ def test_D1_the_queue_is_filtered_by_words_and_by_pool(server: Server, open_page
     server.caps("agents", host=9, beta=1)
     server.ask("beta/x", "beta {number}", 3, kind="agents")
     host = page.locator(".pool", has_text="host:")
-    expect(host).to_contain_text("2 waiting for other pools")
+    expect(host).to_contain_text("2 waiting for something else")
     page.get_by_label("Blocked by").select_option("Any pool")
     expect(rows).to_have_count(7)

@@ -64,7 +64,7 @@ export function changePoolCard(node, pool) {
   attr(p.queue, "aria-label", `${count(pool.queued)} waiting for ${pool.pool}: show them`);
   show(p.queue, isBlocking(pool));
   show(p.idle, !isBlocking(pool));
-  text(p.idle, pool.queued ? `${count(pool.queued)} waiting for other pools` : "none waiting");
+  text(p.idle, pool.queued ? `${count(pool.queued)} waiting for something else` : "none waiting");
   text(p.rules, rulesOf(pool));
   text(p.upstream, upstreamOf(pool));
   show(p.upstream, Boolean(pool.upstream));

@@ -17,7 +17,7 @@ export function slotsOf(pool) {
   return { used: pool.in_flight, foreign: pool.foreign, cooling: pool.cooling, free, withheld, over, limit, taken };
 }
 
-/** Whether tickets may be waiting for this pool, and not only for other pools that they need as well. */
+/** Whether tickets may be waiting for this pool, and not only for something else that they need as well. */
 export function isBlocking(pool) {
   return pool.queued > 0 && (pool.paused || pool.reserved || pool.upstream !== null || slotsOf(pool).free === 0);
 }
