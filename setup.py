@@ -130,6 +130,9 @@ PRIVATE = re.compile(
     r'\{"(_[a-z]\w*)",\s*\(PyCFunction\)CPyPy_\w+,\s*[A-Z_ |]+,\s*PyDoc_STR\("[^"]*"\)(?: /\* docstring \*/)?\},\n'
 )
 
+# What `del` says of each attribute. Nothing deletes one.
+NOT_DELETED = re.compile(r"\"'\w+' object attribute '\w+' cannot be deleted\"")
+
 # What Python loads for a module: it starts the module in the common library. mypyc's own is 1 kB larger.
 SHIM = """#include <Python.h>
 PyMODINIT_FUNC PyInit_%(last)s(void) {
@@ -238,6 +241,7 @@ def smaller(extension):
             codes = {path: path.read_text() for path in map(Path, extension.sources)}
             used = used_by_name(codes.values())
             for path, code in codes.items():
+                code = NOT_DELETED.sub('"attribute cannot be deleted"', code)
                 public = PRIVATE.sub(lambda found: found[0] if found[1] in used else "", code)
                 path.write_text(with_short_tracebacks(public))
         else:
