@@ -215,6 +215,7 @@ def test_shim_ls_says_which_are_used_and_uninstall_restores_everything(shims: Sh
     assert f"on PATH, {shims.real}/claude comes first" in unused.out
     doctor = shims.call(*FLEETGATE, "doctor", PATH=f"{shims.real}:{shims.env['PATH']}")
     assert f"claude: not used in this shell: on PATH, {shims.real}/claude comes first" in doctor.out
+    assert "do: open a new terminal; if that does not help: fleetgate shim install claude" in doctor.out
     # Another version of Node.js makes no shim out of date; another Fleetgate does.
     newer = shims.agent("claude", shims.home / "node-v24")
     moved = shims.call(*FLEETGATE, "shim", "ls", PATH=f"{shims.folder}:{newer.parent}:/usr/bin:/bin")

@@ -17,6 +17,9 @@ def shims() -> Findings:
         return
     for view in views:
         if view.problem:
-            yield Finding("warn", f"{view.name}: {view.problem}", f"fleetgate shim install {view.name}")
+            remedy = f"fleetgate shim install {view.name}"
+            if not view.is_first:
+                remedy = f"open a new terminal; if that does not help: {remedy}"
+            yield Finding("warn", f"{view.name}: {view.problem}", remedy)
     if views and not any(view.problem for view in views):
         yield Finding("ok", f"every {', '.join(view.name for view in views)} of this shell is counted")
