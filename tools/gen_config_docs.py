@@ -58,6 +58,8 @@ key = 4
 umans = { cap = 4, cooldown = "350ms", on_429 = "step", usage_gate = true }
 # The limit is learned: at most 50, or more if the provider allows it.
 openai = { cap = 50, on_429 = "adapt", explore = true }
+# After a refused call this account is served later for half an hour: the limit is tried less often.
+"openai@slow" = { cap = 20, refusals = "expensive" }
 # No cap: the cooldown is remembered, and applies when a cap is set.
 openrouter = { cooldown = "1s" }
 

@@ -159,6 +159,16 @@ def test_c2_a_cap_is_set_reset_and_removed_and_each_says_what_was_before(fresh: 
         assert fresh.request("PUT", "/v1/caps", body).status == 400
 
 
+def test_p4_what_a_refusal_costs_is_set_over_http(fresh: Served):
+    assert fresh.cap("umans", 4)["refusals"] == "normal"
+    assert fresh.cap("umans", 4, refusals="expensive")["refusals"] == "expensive"
+    assert fresh.get("/v1/caps").json["caps"][-1]["refusals"] == "expensive"
+    assert fresh.get("/v1/explain?pool=umans").json["refusals"] == "expensive"
+    for wrong in ({"refusals": "free"}, {"refusals": "cheap", "on_429": "step"}):
+        assert fresh.request("PUT", "/v1/caps", {"selector": "umans", "cap": 4, **wrong}).status == 400
+    assert fresh.get("/v1/caps").json["caps"][-1]["refusals"] == "expensive"
+
+
 def test_c5_caps_are_imported_all_or_none(fresh: Served):
     done = fresh.ok("POST", "/v1/caps/import", {"text": "# mine\nopus-4-6=4\nOPUS_CONCURRENCY_CAP=6\n"})
     assert [(cap["selector"], cap["cap"]) for cap in done["caps"]] == [("*/claude-opus-4-6", 4), ("*/claude-opus-*", 6)]

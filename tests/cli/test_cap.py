@@ -143,8 +143,38 @@ def test_c2_options_are_set_with_the_cap_and_stay_when_only_the_cap_is_set_again
         "entered": 0,
         "reserve": None,
         "lendable": False,
+        "refusals": None,
     }
     assert cli.json("cap", "set", "umans", "5", "--kind", "requests") == {**told, "cap": 5}
+
+
+def test_p4_what_a_refusal_costs_is_set_with_the_cap_listed_and_kept(cli: Cli):
+    assert cli.json("cap", "set", "umans", "4", "--kind", "requests")["refusals"] == "normal"
+    assert "refusals" not in cli.ok("cap", "ls")
+    assert cli.json("cap", "set", "umans", "4", "--refusals", "expensive")["refusals"] == "expensive"
+    assert cli.json("cap", "set", "umans", "5")["refusals"] == "expensive", "other options stay unchanged"
+    assert "adapt, refusals expensive" in cli.ok("cap", "ls")
+    assert "cap 4, refusals expensive" in cli.ok("history", "--type", "rule_set")
+    assert "Refusals are set to be expensive" in cli.ok("explain", "umans")
+    assert cli.json("explain", "umans")["refusals"] == "expensive"
+    cli.ok("cap", "set", "umans", "5", "--on-429", "step")
+    assert caps(cli)["requests", "umans"]["refusals"] is None, "it says nothing where nothing is learned"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (
+            ("umans", "4", "--kind", "requests", "--refusals", "free"),
+            "--refusals: found 'free'; valid is",
+        ),
+        (("umans", "4", "--kind", "requests", "--on-429", "step", "--refusals", "cheap"), 'on_429 = "adapt"'),
+        (("host", "4", "--refusals", "cheap"), 'on_429 = "adapt"'),
+    ],
+)
+def test_p4_what_a_refusal_costs_is_refused_where_it_means_nothing(cli: Cli, argv: tuple[str, ...], says: str):
+    assert says in cli.refused("cap", "set", *argv)
+    assert not cli.gate.state.rules.runtime
 
 
 def test_w5_a_reserve_is_set_changed_and_removed_at_run_time(cli: Cli):

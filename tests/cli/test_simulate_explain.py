@@ -111,6 +111,7 @@ def test_simulate_lists_what_there_is(cli: Cli) -> None:
         (("A1", "--plot", "/nowhere/x.svg", "--policy", "adapt"), "cannot write /nowhere/x.svg"),
         (("--random", "1", "--plot", "/nowhere/x.svg"), "cannot write /nowhere/x.svg"),
         (("A1", "--random", "1"), "--random goes with no SCENARIO"),
+        (("A1", "--refusals", "free"), "--refusals: found 'free'; valid is"),
     ],
 )
 def test_q1_nonsense_is_answered_with_what_is_valid(cli: Cli, argv: tuple[str, ...], says: str) -> None:
@@ -191,7 +192,7 @@ def test_simulate_replays_the_history_under_another_cap(cli: Cli) -> None:
     told = cli.json("simulate", "--from-history", "--cap", "umans=2")
     (pool,) = told["pools"]
     assert (pool["pool"], pool["measured"]["waited"], pool["what_if"]["waited"]) == ("umans", 1, 0)
-    assert told["changes"] == [{"kind": "requests", "selector": "umans", "cap": 2, "on_429": None}]
+    assert told["changes"] == [{"kind": "requests", "selector": "umans", "cap": 2, "on_429": None, "refusals": None}]
     assert told["notes"]
 
 
@@ -201,8 +202,19 @@ def test_simulate_replays_the_history_as_it_was(cli: Cli) -> None:
     assert text.startswith("Replayed with nothing changed (")
     assert "what if" not in text
     told = cli.json("simulate", "--from-history", "--policy", "pause")
-    assert told["changes"] == [{"kind": "requests", "selector": "umans", "cap": None, "on_429": "pause"}]
+    assert told["changes"] == [
+        {"kind": "requests", "selector": "umans", "cap": None, "on_429": "pause", "refusals": None}
+    ]
     assert "Nothing asked for a slot" in cli.ok("simulate", "--from-history", "--cap", "groq=2", "--kind", "requests")
+
+
+def test_simulate_replays_the_history_with_another_price_of_refusals(cli: Cli) -> None:
+    occupied(cli)
+    ask = ("simulate", "--from-history", "--policy", "adapt", "--refusals", "cheap")
+    assert cli.json(*ask)["changes"] == [
+        {"kind": "requests", "selector": "umans", "cap": None, "on_429": "adapt", "refusals": "cheap"}
+    ]
+    assert "and refusals of umans (requests) had been cheap" in cli.ok(*ask)
 
 
 def test_simulate_changes_nothing_in_the_gate(cli: Cli) -> None:

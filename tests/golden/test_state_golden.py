@@ -679,6 +679,22 @@ def build_run_calls(folder: Path) -> None:
     _write(run_call_log(), folder / "events-run-calls.jsonl", folder / "snapshot-1-run-calls.json")
 
 
+def refusal_price_log() -> list[tuple[int, list[ev.Event]]]:
+    """A log about what a refusal costs: one price from the file, one set at run time."""
+    engine = Engine(me=ALICE)
+    commands: list[tuple[int, cmd.Command]] = [
+        (0, cmd.LoadFile("config.toml", "d1", 1, (Rule("requests", "anthropic", cap=6, refusals="cheap"),))),
+        (1, cmd.SetRule(Rule("requests", "anthropic@work", cap=4, refusals="expensive"))),
+        (2, cmd.Acquire("c1", Spec(("anthropic@work/claude-sonnet-4-6",), "requests"), ALICE)),
+    ]
+    return [(T0 + at, engine.handle(cmd.Tick(), T0 + at) + engine.handle(command, T0 + at)) for at, command in commands]
+
+
+def build_refusal_prices(folder: Path) -> None:
+    """Write the files about prices of refusals."""
+    _write(refusal_price_log(), folder / "events-refusals.jsonl", folder / "snapshot-1-refusals.json")
+
+
 def read_log(path: Path) -> list[tuple[int, list[ev.Event]]]:
     """A log's lines, by the decoder that the stores use."""
     lines = path.read_bytes().splitlines()
@@ -874,6 +890,13 @@ def test_a_log_about_stopped_runs_means_what_it_meant() -> None:
     assert loaded((HERE / "snapshot-1-stops.json").read_bytes()).export() == state.export()
 
 
+def test_a_log_about_prices_of_refusals_means_what_it_meant() -> None:
+    state = replayed(read_log(HERE / "events-refusals.jsonl"))
+    assert state.rules.caps["requests", "anthropic"].refusals == "cheap"
+    assert state.pools["requests anthropic@work"].cap.refusals == "expensive"
+    assert loaded((HERE / "snapshot-1-refusals.json").read_bytes()).export() == state.export()
+
+
 def test_a_log_about_sessions_means_what_it_meant() -> None:
     state = replayed(read_log(HERE / "events-sessions.jsonl"))
     check_invariants(state)
@@ -1007,4 +1030,5 @@ if __name__ == "__main__":
     build_authors(target)
     build_sets(target)
     build_run_calls(target)
+    build_refusal_prices(target)
     build(target)

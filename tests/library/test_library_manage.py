@@ -63,6 +63,14 @@ async def test_Y1_K2_K3_a_cooldown_is_set_by_itself_and_imposes_no_cap(store: st
         assert told.reason.code == "cooling"
 
 
+async def test_Y1_P4_a_program_says_what_a_refusal_costs(store: str) -> None:
+    async with fleetgate.open_gate(store) as gate:
+        await gate.set_cap("umans", 2, refusals="expensive")
+        assert gate.core.replica.state.rules.caps["requests", "umans"].refusals == "expensive"
+        with pytest.raises(fleetgate.FleetgateError, match="valid are cheap, normal, expensive"):
+            await gate.set_cap("umans", 2, refusals="free")
+
+
 async def test_Y1_caps_of_agents_are_set_by_kind(store: str) -> None:
     async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("host", 1, kind="agents")

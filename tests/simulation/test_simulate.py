@@ -65,6 +65,18 @@ def test_every_policy_runs(policy: str) -> None:
     assert 0 < result.utilisation <= 101
 
 
+def test_p4_the_price_of_a_refusal_is_that_of_the_run_or_else_of_the_policy() -> None:
+    assert [plan(name).rule(4).refusals for name in ("adapt", "adapt-expensive")] == [None, "expensive"]
+    assert [plan(name, "cheap").rule(4).refusals for name in ("adapt", "adapt-expensive", "step")] == [
+        "cheap",
+        "cheap",
+        None,
+    ]
+    for price in ("cheap", "expensive"):
+        run = SimulationRun(short("A1", 3), "adapt", 1, refusals=price)
+        assert one(run).requests > 0
+
+
 # What it shows.
 
 

@@ -167,6 +167,26 @@ def test_p4_adapt_is_for_model_calls_alone() -> None:
     )
 
 
+def test_p4_a_cap_says_what_a_refusal_costs() -> None:
+    (rule,) = check('[requests]\na = { cap = 1, refusals = "expensive" }', "config.toml").rules
+    assert rule == Rule("requests", "a", cap=1, refusals="expensive")
+    assert (
+        problem('[requests]\na = { cap = 1, refusals = "free" }')
+        == "config.toml:2: requests.a.refusals: found 'free'; valid is "
+        '"cheap", "normal" or "expensive"'
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['requests.a = { cap = 1, on_429 = "step", refusals = "cheap" }', 'agents.a = { cap = 1, refusals = "cheap" }'],
+)
+def test_p4_what_a_refusal_costs_is_said_only_where_a_limit_is_learned(text: str) -> None:
+    assert 'the price of a refusal matters where the limit is learned: in requests, with on_429 = "adapt"' in problem(
+        text
+    )
+
+
 def test_p1_a_rate_limit_never_acts_on_host_or_project() -> None:
     assert "it does not belong here but at agents.SELECTOR.on_429" in problem('agents.host = { on_429 = "step" }')
 

@@ -7,6 +7,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import parse_model
 from fleetgate.core.pools.effective_caps import UNLIMITED, Rules
 from tests.property.harness import CODER, OPUS, SONNET, Bench
@@ -101,6 +102,67 @@ def test_c2_options_come_from_the_strongest_source_that_says_them():
     cap = made.caps["requests", "umans"]
     assert (cap.cap, cap.cooldown_ms, cap.on_429, cap.max_hold_ms, cap.name) == (4, 0, "pause", 5, "u")
     assert cap.source == "file"
+
+
+def test_p4_of_two_selectors_that_make_one_pool_the_most_expensive_refusals_apply():
+    for general, own, expected in (("expensive", "cheap", "expensive"), ("cheap", "normal", "normal")):
+        made = rules(
+            (Rule("requests", "umans", cap=4, refusals=general), Rule("requests", "umans@work", cap=2, refusals=own))
+        )
+        need = made.find("requests", "umans@work")
+        assert need is not None
+        assert (need.cap.cap, need.cap.refusals) == (2, expected)
+        assert made.caps["requests", "umans"].refusals == general
+
+
+def test_p4_a_selector_that_does_not_say_what_refusals_cost_changes_nothing_for_another():
+    made = rules((Rule("requests", "umans", cap=4, refusals="cheap"), Rule("requests", "umans@work", cap=2)))
+    need = made.find("requests", "umans@work")
+    assert need is not None
+    assert need.cap.refusals == "cheap"
+    assert rules((Rule("requests", "umans", cap=4),)).caps["requests", "umans"].refusals == "normal"
+
+
+def test_c2_a_person_may_lower_at_run_time_what_the_file_says_that_refusals_cost():
+    file = Rule("requests", "umans", cap=4, refusals="expensive")
+    made = rules((file,), (Rule("requests", "umans", refusals="cheap"),))
+    assert made.caps["requests", "umans"].refusals == "cheap"
+
+
+def test_p4_a_pool_that_learns_its_limit_is_told_what_refusals_cost_and_when_that_changes():
+    bench = Bench(requests={"umans": 4})
+    bench.call("a", CODER)
+
+    def price() -> str:
+        adaptive = bench.engine.state.pools["requests umans"].limiter.adaptive
+        assert adaptive is not None
+        return adaptive.refusals
+
+    bench.do(cmd.SetRule(Rule("requests", "umans", on_429="adapt")))
+    assert price() == "normal"
+    bench.do(cmd.SetRule(Rule("requests", "umans", refusals="expensive")))
+    assert price() == "expensive"
+    bench.do(cmd.SetRule(Rule("requests", "umans", cap=9)))
+    assert price() == "expensive", "other options stay unchanged"
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (Rule("requests", "umans", refusals="free"), "valid are cheap, normal, expensive"),
+        (Rule("agents", "umans", refusals="cheap"), 'in requests, with on_429 = "adapt"'),
+        (Rule("requests", "project", refusals="cheap"), 'in requests, with on_429 = "adapt"'),
+        (Rule("requests", "umans", on_429="step", refusals="cheap"), 'in requests, with on_429 = "adapt"'),
+        (Rule("requests", "groq", refusals="cheap"), "here it is pause"),
+    ],
+)
+def test_p4_what_refusals_cost_is_said_where_a_limit_is_learned_and_nowhere_else(rule: Rule, says: str):
+    bench = Bench()
+    bench.do(cmd.SetRule(Rule("requests", "groq", cap=2, on_429="pause")))
+    with pytest.raises(BadRequest, match=says):
+        bench.do(cmd.SetRule(rule))
+    bench.do(cmd.SetRule(Rule("requests", "groq", on_429="adapt", refusals="cheap")))
+    assert bench.engine.state.rules.caps["requests", "groq"].refusals == "cheap"
 
 
 def test_c2_cap_rm_means_unlimited_above_the_file_and_reset_returns_to_it():

@@ -1222,6 +1222,7 @@ export interface components {
             max_hold_ms: number | null;
             name: string | null;
             on_429: string;
+            refusals: string | null;
             reserve: number | string | null;
             selector: string;
             source: string;
@@ -1247,6 +1248,8 @@ export interface components {
             name?: string | null;
             /** @default null */
             on_429?: ("adapt" | "fixed" | "pause" | "step") | null;
+            /** @default null */
+            refusals?: ("cheap" | "expensive" | "normal") | null;
             /** @default null */
             reserve?: number | string | null;
             selector: string;
@@ -1288,6 +1291,7 @@ export interface components {
             max_hold_ms: number | null;
             name: string | null;
             on_429: string;
+            refusals: string | null;
             reserve: number | string | null;
             selector: string;
             source: string;
@@ -1402,6 +1406,7 @@ export interface components {
             pool: string;
             proven: number | null;
             proven_at: string | null;
+            refusals: string | null;
             refused_at: string | null;
             refused_level: number | null;
             sentences: string[];

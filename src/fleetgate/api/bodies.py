@@ -212,6 +212,7 @@ class CapBody(NamedBody):
     usage_gate: bool | None = None
     reserve: Annotated[int, Meta(ge=0, le=1_000_000)] | Annotated[str, Meta(max_length=10)] | None = None
     lendable: bool | None = None
+    refusals: Literal["cheap", "normal", "expensive"] | None = None
 
 
 class CapAnswer(CapRow):

@@ -15,7 +15,7 @@ from fleetgate.config.units import found
 from fleetgate.config.value_types import APIS, Memory, Share
 from fleetgate.core.entities import PlanRule, Rule
 from fleetgate.core.errors import BadName
-from fleetgate.core.handlers.cap_validation import ADAPT_IS_FOR
+from fleetgate.core.handlers.cap_validation import ADAPT_IS_FOR, REFUSALS_ARE_FOR, may_learn
 from fleetgate.core.model_names import KINDS, shown
 
 _PROVIDER_FIELDS = {"hold": "hold_ms", "stall": "stall_ms", "comment_after": "comment_after_ms"}
@@ -30,9 +30,12 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
     rules: list[Rule] = []
     for kind in KINDS:
         for selector, options in said.get(kind, {}).items():
-            rules.append(_rule(kind, selector, options))
-            if kind == "agents" and options.get("on_429") == "adapt":
+            rule = _rule(kind, selector, options)
+            rules.append(rule)
+            if kind == "agents" and rule.on_429 == "adapt":
                 problems.append(((kind, selector, "on_429"), f'found "adapt"; {ADAPT_IS_FOR}'))
+            if rule.refusals is not None and not may_learn(rule):
+                problems.append(((kind, selector, "refusals"), f'found "{rule.refusals}"; {REFUSALS_ARE_FOR}'))
     for name, keys in said.get("projects", {}).items():
         if "cap" in keys and any(rule.selector == f"project:{name}" for rule in rules):
             problems.append((("projects", name, "cap"), f"agents.'project:{name}' is set too; use one of the two"))
@@ -187,6 +190,7 @@ def _rule(kind: str, selector: str, options: dict[str, Any]) -> Rule:
         reserve=reserve if isinstance(reserve, int) else None,
         reserve_share=reserve.share if isinstance(reserve, Share) else None,
         lendable=options.get("lendable"),
+        refusals=options.get("refusals"),
     )
 
 

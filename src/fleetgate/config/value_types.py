@@ -12,6 +12,7 @@ from fleetgate.config.units import found, parse_duration_ms, parse_size
 from fleetgate.core.entities import CLASSES
 from fleetgate.core.limits import POLICIES
 from fleetgate.core.model_names import account_of, canonical, parse_model, parse_selector, shown
+from fleetgate.core.pools.effective_caps import REFUSALS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ def read_flag(value: object) -> bool:
 
 def read_on_429(value: object) -> str:
     return read_choice(value, POLICIES)
+
+
+def read_refusals(value: object) -> str:
+    return read_choice(value, REFUSALS)
 
 
 def read_on_cutoff(value: object) -> str:

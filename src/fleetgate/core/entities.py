@@ -131,6 +131,7 @@ class Rule(Struct, frozen=True, omit_defaults=True):
     reserve: int | None = None  # slots that are kept for interactive work (rule W5)
     reserve_share: int | None = None  # or a part of the limit, in hundredths of a percent
     lendable: bool | None = None  # others may use them while no interactive request waits
+    refusals: str | None = None  # with `adapt`, what a refusal costs: "cheap", "normal", "expensive"
 
 
 class BudgetRule(Struct, frozen=True, omit_defaults=True):

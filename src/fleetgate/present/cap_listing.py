@@ -20,7 +20,7 @@ from fleetgate.present.text import some
 
 ENVIRONMENT, RUN_TIME, FILE = "environment", "run time", "file"
 VARIABLES = {"agents": "FLEETGATE_AGENTS", "requests": "FLEETGATE_REQUESTS"}
-_OPTIONS = ("cooldown_ms", "on_429", "explore", "max_hold_ms", "name", "usage_gate", "lendable")
+_OPTIONS = ("cooldown_ms", "on_429", "explore", "max_hold_ms", "name", "usage_gate", "lendable", "refusals")
 
 
 class CapRow(Struct):
@@ -42,6 +42,7 @@ class CapRow(Struct):
     hidden: list[dict[str, object]]
     reserve: int | str | None  # slots kept for interactive work, or a percentage of the limit
     lendable: bool
+    refusals: str | None  # what a refused call costs, where the limit is learned
 
 
 def lines(state: State, environment: Environment) -> list[CapRow]:
@@ -84,6 +85,7 @@ def _line(state: State, key: tuple[str, str], own: dict[str, int], families: dic
         hidden=_hidden(state, key, override),
         reserve=None if cap is None else reserve_said(cap.reserve, cap.reserve_share) or None,
         lendable=cap is not None and cap.lendable,
+        refusals=cap.refusals if cap is not None and cap.learns else None,
     )
     if override is not None:
         line.cap, line.auto, line.unlimited, line.source = override, False, False, ENVIRONMENT

@@ -151,6 +151,8 @@ def _said(rule: Rule) -> list[str]:
         said.append(f"cooldown {format_duration(rule.cooldown_ms)}")
     if rule.on_429 is not None:
         said.append(f"on_429 {rule.on_429}")
+    if rule.refusals is not None:
+        said.append(f"refusals {rule.refusals}")
     if rule.explore is not None:
         said.append(f"explore {'on' if rule.explore else 'off'}")
     if rule.max_hold_ms is not None:

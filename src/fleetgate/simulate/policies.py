@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import NotFound
@@ -21,6 +22,7 @@ class Plan(Struct, forbid_unknown_fields=True):
     pause_ms: int | None = None  # after a refusal, where the provider does not say how long
     usage_gate: bool = False
     explore: bool = False
+    refusals: str | None = None  # what a refused call costs (`Rule.refusals`)
     client_retries: bool = False  # a refused call waits as client libraries do, and asks again
     sees_lag: bool = False  # a slot is free when the provider stops counting it, and not before
     strict_priority: bool = False
@@ -36,6 +38,7 @@ class Plan(Struct, forbid_unknown_fields=True):
             cooldown_ms=cooldown_ms,
             usage_gate=self.usage_gate,
             explore=self.explore,
+            refusals=self.refusals,
             max_hold_ms=0,
         )
 
@@ -46,8 +49,10 @@ def plans() -> dict[str, Plan]:
     return msgspec.toml.decode(text, type=dict[str, Plan])
 
 
-def plan(name: str) -> Plan:
+def plan(name: str, refusals: str | None = None) -> Plan:
+    """The policy of this name; `refusals` replaces its price of a refusal, where it learns a limit."""
     known = plans()
     if name not in known:
         raise NotFound(f"no policy {name!r}: there are {', '.join(known)}")
-    return known[name]
+    found = known[name]
+    return found if refusals is None or found.on_429 != "adapt" else replace(found, refusals=refusals)

@@ -22,10 +22,11 @@ class SimulationRun(Struct, frozen=True):
     policy: str
     seed: int
     series: bool = False  # keep what a plot needs
+    refusals: str | None = None  # what a refused call costs, where the limit is learned; None: what the policy says
 
 
 def one(run: SimulationRun, progress: Callable[[float], None] | None = None) -> SimulationResult:
-    world = World(run.scenario, plan(run.policy), run.seed)
+    world = World(run.scenario, plan(run.policy, run.refusals), run.seed)
     collects = gc.isenabled()
     gc.disable()  # a run makes a few hundred thousand objects, keeps some of them, and leaves no rings behind
     try:

@@ -55,6 +55,7 @@ async def set_cap(service: Service, data: CapBody) -> CapAnswer:
         usage_gate=data.usage_gate,
         name=None if data.name is None else _name(data.name),
         lendable=data.lendable,
+        refusals=data.refusals,
     )
     if data.reserve is not None:
         rule = cap_listing.with_reserve(rule, data.reserve)

@@ -31,7 +31,7 @@ from fleetgate.config.environment import OPUS_CAP, Environment
 from fleetgate.config.errors import BadValue, ConfigError, ConfigProblem
 from fleetgate.config.file import LARGEST_FILE, decode
 from fleetgate.config.import_caps import parse_caps
-from fleetgate.config.value_types import read_cap_name, read_cap_text, read_on_429
+from fleetgate.config.value_types import read_cap_name, read_cap_text, read_on_429, read_refusals
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest
@@ -79,6 +79,7 @@ def command() -> None:
     "--cooldown", metavar="DURATION", help="How long a released slot stays reserved, e.g. 350ms; 0 disables it."
 )
 @click.option("--on-429", metavar="RULE", help="What a rate limit does: adapt, step, pause or fixed.")
+@click.option("--refusals", metavar="PRICE", help="With adapt: what a refused call costs: cheap, normal or expensive.")
 @click.option("--explore/--no-explore", default=None, help="With adapt: let the limit grow above the cap.")
 @click.option("--max-hold", metavar="DURATION", help="Stop an agent after this long; 0: no limit.")
 @click.option(
@@ -96,6 +97,7 @@ def set_(
     cap: str,
     cooldown: str | None,
     on_429: str | None,
+    refusals: str | None,
     explore: bool | None,
     max_hold: str | None,
     usage_gate: bool | None,
@@ -126,7 +128,8 @@ def set_(
     state = gate.read()
     check_selector(selector, state, gate.settings)
     rule = _read_rule(selector, cap, cooldown, on_429, max_hold, name)
-    rule = replace(rule, usage_gate=usage_gate, explore=explore, lendable=lendable)
+    refusals = _value("--refusals", read_refusals, refusals)
+    rule = replace(rule, usage_gate=usage_gate, explore=explore, lendable=lendable, refusals=refusals)
     if reserve is not None:
         rule = with_reserve(rule, reserve)
     rule = replace(rule, kind=kind_for(state, selector, kind, default="agents"))

@@ -15,7 +15,7 @@ from fleetgate.cli.click_helpers import json_option, kind_option, tell
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.cli.simulation.from_history import WhatIf, play_history
 from fleetgate.config.errors import BadValue
-from fleetgate.config.value_types import read_cap_text
+from fleetgate.config.value_types import read_cap_text, read_refusals
 from fleetgate.core.compiled import COMPILED
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
@@ -42,6 +42,7 @@ from fleetgate.simulate.table import aligned, compared, waits
 @click.option("--seed", metavar="S", type=int, default=1, show_default=True, help="The first random scenario.")
 @click.option("--class", "tag", metavar="CLASS", default="", help="Only random scenarios of this class (`--list`).")
 @click.option("--cap", "caps", metavar="N", multiple=True, help="Replace the scenario's cap; of the history: POOL=N.")
+@click.option("--refusals", metavar="PRICE", help="What a refused call costs, for adapt: cheap, normal or expensive.")
 @click.option("--from-history", is_flag=True, help="Replay your own log under another cap or policy instead.")
 @click.option("--since", metavar="TIME", default="7d", show_default=True, help="Of the history: since when.")
 @click.option("--pool", metavar="POOL", help="Of the history: show only this pool.")
@@ -63,6 +64,7 @@ def command(
     seed: int,
     tag: str,
     caps: tuple[str, ...],
+    refusals: str | None,
     from_history: bool,
     since: str,
     pool: str | None,
@@ -91,10 +93,11 @@ def command(
     """
     if listed:
         return _list(as_json)
+    price = _price(refusals)
     if from_history:
         if scenarios or random is not None or plot is not None:
             raise BadRequest("--from-history goes with no SCENARIO, --random or --plot: your log is the scenario")
-        return play_history(WhatIf(since, caps, policies, pool, kind), as_json)
+        return play_history(WhatIf(since, caps, policies, pool, kind, price), as_json)
     cap = _cap(caps)
     wanted = [name for given in policies or (",".join(DEFAULT),) for name in given.split(",") if name]
     for name in wanted:
@@ -103,7 +106,7 @@ def command(
     if random is not None:
         if scenarios:
             raise BadRequest("--random goes with no SCENARIO: it draws its own scenarios")
-        return _play_random(family(seed, random, tag), seed, wanted, workers, as_json, plot)
+        return _play_random(family(seed, random, tag), seed, wanted, price, workers, as_json, plot)
     if not scenarios:
         raise BadRequest(
             f"which scenario? There are {', '.join(names())} (`fleetgate simulate --list`), or a .toml file"
@@ -112,7 +115,7 @@ def command(
     if plot is not None:
         _write(plot, "")  # fail before the work, not after it
     runs = [
-        SimulationRun(scenario, policy, seed, series=plot is not None and seed == first_seed)
+        SimulationRun(scenario, policy, seed, plot is not None and seed == first_seed, price)
         for scenario in chosen
         for policy in wanted
         for seed in range(first_seed, first_seed + seeds)
@@ -137,14 +140,20 @@ def command(
 
 
 def _play_random(
-    chosen: list[Scenario], seed: int, wanted: list[str], jobs: int, as_json: bool, plot: str | None
+    chosen: list[Scenario],
+    seed: int,
+    wanted: list[str],
+    price: str | None,
+    jobs: int,
+    as_json: bool,
+    plot: str | None,
 ) -> int:
     """Play random scenarios, each with its own seed, and compare with the oracle, class by class."""
     if plot is not None:
         _write(plot, "")  # fail before the work, not after it
     policies = list(dict.fromkeys([*wanted, report.ORACLE]))
     runs = [
-        SimulationRun(scenario, policy, int(scenario.id.removeprefix("random-")))
+        SimulationRun(scenario, policy, int(scenario.id.removeprefix("random-")), refusals=price)
         for scenario in chosen
         for policy in policies
     ]
@@ -190,6 +199,14 @@ def _cap(given: tuple[str, ...]) -> int | None:
         return read_cap_text(given[-1])
     except BadValue as error:
         raise BadRequest(f"--cap {shown(given[-1])}: {error}") from error
+
+
+def _price(text: str | None) -> str | None:
+    """What a refused call costs."""
+    try:
+        return None if text is None else read_refusals(text)
+    except BadValue as error:
+        raise BadRequest(f"--refusals: {error}") from error
 
 
 def _capped(scenario: Scenario, cap: int | None) -> Scenario:

@@ -46,6 +46,7 @@ def sections(found: Survey, host: str) -> list[Section]:
         title = f'[providers."{account.name}"]'
         text = f'{title:<38}# a second login, with slots of its own\ncredential_file = "{account.credential_file}"\n'
         parts.append(Section(f"providers.{account.name}", text))
+    parts.append(Section("requests", _REQUESTS))
     parts.append(Section("budgets", _BUDGETS))
     return parts
 
@@ -54,6 +55,7 @@ def missing_sections(found: Survey, host: str, settings: Settings) -> list[Secti
     """What an existing file lacks of what init would write."""
     has = {
         "models": True,
+        "requests": True,
         "budgets": True,
         "agents": any(rule.selector == "host" and rule.kind == "agents" for rule in settings.rules),
         "census": bool(settings.census),
@@ -93,6 +95,12 @@ def _census(found: Survey) -> str:
     return f"[[census]]                            {about}\nmatch = '{pattern}'\n"
 
 
+_REQUESTS = """\
+# Model calls in flight at once. The limit is learned, up to the cap. `refusals` is what a refused call costs you:
+# "cheap", "normal", or "expensive" if the account is served later for a long time after each: docs/adaptive-limits.md.
+# [requests]
+# anthropic = { cap = 20, refusals = "normal" }
+"""
 _BUDGETS = """\
 # What may be used, by project, model or account: docs/budgets.md.
 # [budgets]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fleetgate.cli.output.table import Column
 from fleetgate.config.units import format_duration
 from fleetgate.core.model_names import parse_selector
+from fleetgate.core.pools.effective_caps import DEFAULT_REFUSALS
 from fleetgate.present.cap_listing import CapRow, cap_text, hidden_text
 
 COLUMNS = (
@@ -34,10 +35,17 @@ def _row(line: CapRow) -> list[str]:
         cap_text(line.cap, line.auto, line.unlimited),
         "" if line.reserve is None else f"{line.reserve}{', lendable' if line.lendable else ''}",
         format_duration(line.cooldown_ms),
-        line.on_429 if parse_selector(line.selector).scope == "model" else "",
+        _on_429(line),
         format_duration(line.max_hold_ms) if line.max_hold_ms else "",
         line.name or "",
         "yes" if line.usage_gate else "",
         line.variable or line.source,
         "; ".join(hidden_text(each) for each in line.hidden),
     ]
+
+
+def _on_429(line: CapRow) -> str:
+    """What a rate limit does; a price of refusals is shown where it is not the usual one."""
+    if parse_selector(line.selector).scope != "model":
+        return ""
+    return line.on_429 if line.refusals in (None, DEFAULT_REFUSALS) else f"{line.on_429}, refusals {line.refusals}"

@@ -39,6 +39,7 @@ class WhatIf(Struct):
     policies: tuple[str, ...]
     pool: str | None
     kind: str | None
+    refusals: str | None = None
 
 
 def play_history(asked: WhatIf, as_json: bool) -> int:
@@ -71,11 +72,12 @@ def _changes(asked: WhatIf, state: State, gate: DirectGate) -> list[CapChange]:
         check_selector(selector, state, gate.settings)
         kind = kind_for(state, selector, asked.kind, "agents")
         try:
-            found[kind, selector] = CapChange(kind, selector, read_cap_text(number), policy)
+            found[kind, selector] = CapChange(kind, selector, read_cap_text(number), policy, asked.refusals)
         except BadValue as error:
             raise BadRequest(f"--cap {shown(text)}: {error}") from error
-    if policy is not None and not found:
-        found = {key: CapChange(*key, None, policy) for key in _provider_caps(asked, state, gate.host)}
+    if (policy is not None or asked.refusals is not None) and not found:
+        caps = _provider_caps(asked, state, gate.host)
+        found = {key: CapChange(*key, None, policy, asked.refusals) for key in caps}
     return list(found.values())
 
 
@@ -138,6 +140,8 @@ def _question(changes: list[CapChange]) -> str:
         words = [] if change.cap is None else [f"the cap of {change.selector} ({change.kind}) had been {change.cap}"]
         if change.on_429 is not None:
             words.append(f"on_429 of {change.selector} ({change.kind}) had been {change.on_429}")
+        if change.refusals is not None:
+            words.append(f"refusals of {change.selector} ({change.kind}) had been {change.refusals}")
         parts.append(" and ".join(words))
     return f"What if {', '.join(parts)}"
 

@@ -10,7 +10,7 @@ from fleetgate.config.schema.shapes import Key, Scalar, Shape, Short, Table
 from fleetgate.config.settings import HostAuto
 from fleetgate.config.units import format_duration, format_size, parse_duration_ms
 from fleetgate.core.model_names import KINDS, shown
-from fleetgate.core.pools.effective_caps import BUILT_IN, COOLDOWN_MS, MAX_HOLD_MS, ON_429
+from fleetgate.core.pools.effective_caps import BUILT_IN, COOLDOWN_MS, DEFAULT_REFUSALS, MAX_HOLD_MS, ON_429
 
 
 def read_cap_selector(text: str, providers: Collection[str] = ()) -> str:
@@ -111,6 +111,15 @@ _FOR_MODELS = (
         'sets the cap again. `"pause"`: it only pauses the pool. `"fixed"`: nothing.',
         '"step"',
         _by_kind({kind: f'`"{rule}"`' for kind, rule in ON_429.items()}),
+    ),
+    Key(
+        "refusals",
+        Scalar('"cheap", "normal" or "expensive"', v.read_refusals),
+        'With `on_429 = "adapt"`: what a refused call costs you. `"cheap"`: the account does not care, so Fleetgate '
+        'tries more often for more capacity. `"expensive"`: the account is served later for a long time after each '
+        "one, so Fleetgate tries seldom. Of several caps on one pool the most expensive applies.",
+        '"expensive"',
+        f'`"{DEFAULT_REFUSALS}"`',
     ),
     Key(
         "explore",

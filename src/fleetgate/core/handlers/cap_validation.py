@@ -6,8 +6,10 @@ from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.limits import POLICIES
 from fleetgate.core.model_names import KINDS, parse_selector, shown
+from fleetgate.core.pools.effective_caps import REFUSALS
 
 ADAPT_IS_FOR = "a limit is learned from model calls, of kind requests; valid here are step, pause, fixed"
+REFUSALS_ARE_FOR = 'the price of a refusal matters where the limit is learned: in requests, with on_429 = "adapt"'
 
 
 def check_cap(cap: int, of: str) -> None:
@@ -33,7 +35,16 @@ def check_rule(rule: Rule) -> None:
         raise BadRequest(f"on_429 {shown(rule.on_429)}: valid are {', '.join(POLICIES)}")
     if rule.on_429 == "adapt" and rule.kind != "requests":
         raise BadRequest(f"on_429 adapt for {rule.kind}: {ADAPT_IS_FOR}")
+    if rule.refusals is not None and rule.refusals not in REFUSALS:
+        raise BadRequest(f"refusals {shown(rule.refusals)}: valid are {', '.join(REFUSALS)}")
+    if rule.refusals is not None and not may_learn(rule):
+        raise BadRequest(f"refusals for {rule.selector} ({rule.kind}): {REFUSALS_ARE_FOR}")
     if (rule.reserve is not None and rule.reserve < 0) or not 0 <= (rule.reserve_share or 0) <= 10_000:
         raise BadRequest(f"reserve for {rule.selector}: valid is 0 or more slots, or 0 to 100 percent")
     if rule.max_hold_ms is not None and rule.max_hold_ms < 0:
         raise BadRequest(f"max_hold {rule.max_hold_ms} ms: valid is 0 (none) or more")
+
+
+def may_learn(rule: Rule) -> bool:
+    """Whether a limit could be learned under this rule: `adapt` is the default for model calls."""
+    return rule.kind == "requests" and parse_selector(rule.selector).scope == "model" and rule.on_429 in (None, "adapt")

@@ -13,7 +13,7 @@ from fleetgate.core.accounts.sets import check_set
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.handlers.budgets import check_budget
-from fleetgate.core.handlers.cap_validation import check_rule
+from fleetgate.core.handlers.cap_validation import REFUSALS_ARE_FOR, check_rule
 from fleetgate.core.handlers.plans import check_plan
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools.pool import FOREVER, Pool
@@ -32,6 +32,9 @@ class CapHandler:
     def set_rule(self, command: cmd.SetRule, now: int) -> None:
         rule = command.rule
         check_rule(rule)
+        in_force = self._state.rules.caps.get((rule.kind, rule.selector))
+        if rule.refusals is not None and rule.on_429 is None and in_force is not None and in_force.on_429 != "adapt":
+            raise BadRequest(f"refusals for {rule.selector}: {REFUSALS_ARE_FOR}; here it is {in_force.on_429}")
         old = self._state.rules.runtime.get((rule.kind, rule.selector), Rule(rule.kind, rule.selector))
         fields = {name: getattr(rule, name) for name in rule.__struct_fields__}
         said = {name: value for name, value in fields.items() if value is not None}

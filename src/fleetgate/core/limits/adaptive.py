@@ -92,19 +92,21 @@ from fleetgate.core.limits.policy import Verdict
 class AdaptiveLimit:
     """The policy of one pool."""
 
-    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "gated", "lag_ms", "limit")
+    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "gated", "lag_ms", "limit", "refusals")
 
     def __init__(self, belief: Belief | None = None) -> None:
         self.belief = Belief() if belief is None else belief
         self.cap = self.ceiling = 1
         self.fixed_lag_ms: int | None = None
-        self.gated = False
+        self.gated, self.refusals = False, "normal"
         self._derive()
 
-    def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None, gated: bool = False) -> None:
-        """Take over what a person set: cap, whether it may be exceeded, a fixed cooldown, a usage gate."""
+    def configure(
+        self, cap: int, explore: bool, fixed_lag_ms: int | None, gated: bool = False, *, refusals: str = "normal"
+    ) -> None:
+        """Take over what a person set: cap, whether it may be exceeded, a fixed cooldown, a usage gate, a price."""
         self.cap = cap
-        self.gated = gated
+        self.gated, self.refusals = gated, refusals
         self.ceiling = MOST_CEILING if explore else cap
         self.fixed_lag_ms = fixed_lag_ms
         self._derive()

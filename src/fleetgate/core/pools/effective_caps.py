@@ -5,7 +5,9 @@ environment may replace a cap for that request alone. A built-in cap applies onl
 of its kind matches; `host` is replaced by a configured `host`, a model's by any configured selector of models.
 
 Two selectors may make one pool: `umans` and `umans@work` do for the account `work`. What the one that names the
-account says goes first.
+account says goes first. `refusals` is the exception: the most expensive wins. Both selectors speak of the same
+account, and a mistake is not symmetric: too high a price leaves a little capacity unused, too low a price may have the
+account served later for a long time. Of one selector the later source wins as always, so a person can lower the price.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ BUILT_IN = (Rule("agents", "host", cap=3), Rule("agents", "*/claude-opus-*", cap
 _BUILT_IN = {(rule.kind, rule.selector): rule for rule in BUILT_IN}
 COOLDOWN_MS = {"agents": 0, "requests": 350}
 ON_429 = {"agents": "pause", "requests": "adapt"}
+REFUSALS: Final = ("cheap", "normal", "expensive")  # what a refusal may cost, the cheapest first
+DEFAULT_REFUSALS: Final = "normal"
 MAX_HOLD_MS = {"agents": 0, "requests": 30 * 60_000}  # 0: none
 
 
@@ -49,6 +53,7 @@ class Cap(Struct, frozen=True):
     reserve: int = 0
     reserve_share: int = 0
     lendable: bool = False
+    refusals: str = DEFAULT_REFUSALS  # what a refusal costs, where the limit is learned
 
     @property
     def has_reserve(self) -> bool:
@@ -138,7 +143,17 @@ class Rules:
             reserve=_first([each.reserve for each, _ in said], 0),
             reserve_share=_first([each.reserve_share for each, _ in said], 0),
             lendable=_first([each.lendable for each, _ in said], False),
+            refusals=self._refusals(keys),
         )
+
+    def _refusals(self, keys: list[tuple[str, str]]) -> str:
+        """The most expensive of what these selectors say, each by its highest source."""
+        said = []
+        for key in keys:
+            price = _first([rules[key].refusals for rules in (self.runtime, self.file) if key in rules], "")
+            if price:
+                said.append(price)
+        return max(said, key=REFUSALS.index, default=DEFAULT_REFUSALS)
 
     def counts(self, kind: str, selector: str) -> bool:
         """Whether slots are counted for this selector although nothing caps it."""

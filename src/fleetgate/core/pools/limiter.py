@@ -24,7 +24,7 @@ class Limiter:
                 self.adaptive = AdaptiveLimit()
             assert cap.cap is not None
             by_hand = cap.cooldown_ms if cap.cooldown_by_hand else None
-            self.adaptive.configure(cap.cap, cap.explore, by_hand, cap.usage_gate)
+            self.adaptive.configure(cap.cap, cap.explore, by_hand, cap.usage_gate, refusals=cap.refusals)
             self.limit = self.adaptive.limit
             return
         self.adaptive = None

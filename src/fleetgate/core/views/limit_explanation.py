@@ -37,6 +37,7 @@ class Explanation(Struct):
     next_probe_at: int | None = None
     next_level: int | None = None  # what it tries
     trying: str | None = None
+    refusals: str | None = None  # what a refused call costs: cheap, normal, expensive
     sentences: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)  # what would change the limit
 
@@ -58,6 +59,9 @@ def explain(pool: Pool, now: int) -> Explanation:
         said.sentences, said.changes = [_not_learned(pool)], _changes_by_hand(pool)
     else:
         _learned(said, read_belief(adaptive, pool.used, now), now)
+        said.refusals = adaptive.refusals
+        if adaptive.refusals in _PRICES:
+            said.sentences.append(_PRICES[adaptive.refusals])
         if pool.gated:
             count = "unknown" if pool.usage_gate.count is None else str(pool.usage_gate.count)
             said.sentences.append(f"Waiting calls start by the provider's own count, not by ours; it is {count} now.")
@@ -90,6 +94,11 @@ def _changes_by_hand(pool: Pool) -> list[str]:
 
 
 # A limit that is learned.
+
+_PRICES = {
+    "cheap": "Refusals are set to be cheap, so a higher limit is tried more often than usual.",
+    "expensive": "Refusals are set to be expensive, so a higher limit is tried less often than usual.",
+}
 
 
 def _learned(said: Explanation, belief: LimitBelief, now: int) -> None:

@@ -157,6 +157,7 @@ class Gate:
         name: str | None = None,
         usage_gate: bool | None = None,
         explore: bool | None = None,
+        refusals: str | None = None,
     ) -> None:
         """Set a cap. It is on disk when this returns, and requests that fit now are admitted."""
         rule = Rule(
@@ -169,6 +170,7 @@ class Gate:
             name=name,
             usage_gate=usage_gate,
             explore=explore,
+            refusals=refusals,
         )
         await self.core.send(cmd.SetRule(rule), durable=True)
 

@@ -35,6 +35,7 @@ class ExplanationShape(Struct):
     next_probe_at: Time | None
     next_level: int | None
     trying: str | None
+    refusals: str | None
     sentences: list[str]
     changes: list[str]
 

@@ -31,11 +31,14 @@ class CapChange(Struct, frozen=True):
     selector: str
     cap: int | None = None
     on_429: str | None = None
+    refusals: str | None = None
 
     def applied_to(self, rule: Rule | None) -> Rule:
         rule = rule or Rule(self.kind, self.selector)
         if self.cap is not None:
             rule = replace(rule, cap=self.cap, auto=False, unlimited=False)
+        if self.refusals is not None:
+            rule = replace(rule, refusals=self.refusals)
         return rule if self.on_429 is None else replace(rule, on_429=self.on_429)
 
 
