@@ -24,9 +24,11 @@ class Group:
 
 class SimulatedAgent:
     __slots__ = (
+        "again",
         "asked_at",
         "group",
         "ident",
+        "in_flight",
         "inputs",
         "left",
         "line",
@@ -72,3 +74,5 @@ class SimulatedAgent:
         self.wait_ms = 0
         self.ident = ""
         self.asked_at = self.service_ms = self.sent_at = self.retries = 0
+        self.in_flight = 1  # when its call was sent, itself included
+        self.again = False  # whether its call was refused before

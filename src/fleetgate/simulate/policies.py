@@ -29,7 +29,8 @@ class Plan(Struct, forbid_unknown_fields=True):
     reads_rates: bool = False  # the provider's rates, as its headers report them
 
     def rule(self, cap: int) -> Rule:
-        cooldown_ms = 0 if self.sees_lag else None if self.on_429 == "adapt" else 350
+        no_cooldown = self.sees_lag or bool(self.rival)  # other programs count a slot as free when its call has ended
+        cooldown_ms = 0 if no_cooldown else None if self.on_429 == "adapt" else 350
         return Rule(
             "requests",
             "sim",

@@ -28,7 +28,7 @@ from fleetgate.simulate.policies import Plan
 from fleetgate.simulate.provider import HEADERS_MS, MINUTE, NETWORK_MS, SimulatedProvider
 from fleetgate.simulate.random_durations import BITS
 from fleetgate.simulate.result import SimulationResult
-from fleetgate.simulate.rivals import rival
+from fleetgate.simulate.rivals import CallSample, rival
 from fleetgate.simulate.scenario import Scenario
 
 START: Final = 10_000_000  # log time at the beginning; far enough from 0 for any `since`
@@ -47,7 +47,8 @@ class World:
         self.plan = plan
         self.end = START + int(scenario.minutes * MINUTE)
         retry_after_s = scenario.provider.retry_after_s
-        self.retry_after_ms = plan.pause_ms if retry_after_s is None else int(retry_after_s * 1000)
+        self.hint_ms = None if retry_after_s is None else int(retry_after_s * 1000)
+        self.retry_after_ms = plan.pause_ms if self.hint_ms is None else self.hint_ms
         self.asks = ("sim",) if plan.usage_gate else ()
         self.upstream = SimulatedProvider(scenario.provider, int(scenario.minutes * MINUTE))
         self.engine = Engine(me=ME)
@@ -161,6 +162,9 @@ class World:
 
     def _granted(self, agent: SimulatedAgent) -> None:
         now = agent.sent_at = self.now
+        if self.rival is not None:
+            agent.in_flight = 1 if self.pool is None else self.pool.used
+            self.rival.sent(now, agent.in_flight)
         self.agenda.push(now + _NETWORK[agent.network(BITS)], self._arrive, agent)
         line = agent.line
         line.pop(agent.ident, None)
@@ -221,7 +225,7 @@ class World:
         if not again:
             agent.service_ms = agent.services[agent.work(BITS)]
             agent.asked_at = self.now
-            agent.retries = 0
+            agent.retries, agent.again = 0, False
             agent.left -= 1
             if self.has_tokens:
                 self._draw_tokens(agent)
@@ -303,7 +307,7 @@ class World:
         if agent.left:
             self._think(agent)
         if self.rival is not None:
-            self.rival.accepted(self.now - agent.sent_at, 0 if self.pool is None else self.pool.used)
+            self.rival.accepted(CallSample(agent.sent_at, self.now, agent.in_flight, agent.again))
         if not self.plan.sees_lag:
             self._release(agent.ident, "ok")
 
@@ -336,7 +340,9 @@ class World:
 
     def _refused(self, agent: SimulatedAgent, _: int) -> None:
         if self.rival is not None:
-            self.rival.refused(agent.sent_at, self.now)
+            hint_ms = agent.wait_ms if agent.refused_rate else self.hint_ms
+            self.rival.refused(CallSample(agent.sent_at, self.now, agent.in_flight, agent.again, hint_ms))
+        agent.again = True
         self._release(agent.ident, "local_error" if self.plan.cap == "none" else "rate_limited")
         if not self.plan.client_retries:
             self._ask(agent, 1)
@@ -349,6 +355,7 @@ class World:
         self.agenda.push(self.now + wait, self._ask, agent, 1)
 
     def _overloaded(self, agent: SimulatedAgent, _: int) -> None:
+        agent.again = True
         self._release(agent.ident, "overloaded")
         wait = min(_RETRY_MS << agent.retries, _MOST_RETRY_MS)
         agent.retries = min(agent.retries + 1, 8)
