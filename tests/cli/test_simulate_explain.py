@@ -111,6 +111,10 @@ def test_simulate_lists_what_there_is(cli: Cli) -> None:
         (("A1", "--plot", "/nowhere/x.svg", "--policy", "adapt"), "cannot write /nowhere/x.svg"),
         (("--random", "1", "--plot", "/nowhere/x.svg"), "cannot write /nowhere/x.svg"),
         (("A1", "--random", "1"), "--random goes with no SCENARIO"),
+        (("A1", "--policy", ","), "--policy: which one? There are none, fixed"),
+        (("A1", "--policy", "step", "--refusals", "cheap"), "of the policies step none learns a limit"),
+        (("A1", "--since", "7d"), "--since needs --from-history"),
+        (("--random", "1", "--pool", "umans"), "--pool needs --from-history"),
         (("A1", "--refusals", "free"), "--refusals: found 'free'; valid is"),
     ],
 )
@@ -217,6 +221,16 @@ def test_simulate_replays_the_history_with_another_price_of_refusals(cli: Cli) -
     assert "and refusals of umans (requests) had been cheap" in cli.ok(*ask)
 
 
+def test_simulate_says_that_a_log_is_empty_and_which_kind_a_cap_was_taken_for(cli: Cli) -> None:
+    assert "The log has no events of that time.\n" in cli.ok("simulate", "--from-history", "--since", "0s")
+    assert cli.json("simulate", "--from-history")["pools"] == []
+    occupied(cli)
+    said = cli.ok("simulate", "--from-history", "--cap", "umans/coder=2")
+    assert "umans/coder was taken as a cap on agents; --kind requests asks for the other kind" in said
+    said = cli.ok("simulate", "--from-history", "--cap", "umans/coder=2", "--kind", "requests")
+    assert re.search(r"^umans/coder \(requests\) ", said, re.MULTILINE)
+
+
 def test_simulate_changes_nothing_in_the_gate(cli: Cli) -> None:
     occupied(cli)
     before = cli.state.seq
@@ -234,7 +248,12 @@ def test_simulate_changes_nothing_in_the_gate(cli: Cli) -> None:
         (("--policy", "step"), "nothing here caps a model"),
         (("--pool", "nosuch"), "nosuch"),
         (("--since", "soon"), "--since"),
-        (("A1",), "your log is the scenario"),
+        (("--since", "2999-01-01"), "--since '2999-01-01': that is in the future"),
+        (("--policy", "step", "--refusals", "cheap"), "--refusals: step learns no limit"),
+        (("A1",), "goes with no SCENARIO: your log is the scenario"),
+        (("--random", "2"), "goes with no --random: your log is the scenario"),
+        (("--seeds", "2"), "goes with no --seeds: your log is the scenario"),
+        (("--plot", "x.svg"), "goes with no --plot: your log is the scenario"),
     ],
 )
 def test_q1_nonsense_about_the_history_is_answered_with_what_is_valid(

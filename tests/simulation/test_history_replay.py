@@ -67,7 +67,7 @@ def of(found: Comparison, pool: str) -> tuple[Figures, Figures, Figures | None]:
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("on_429", ["adapt", "step", "pause"])
+@pytest.mark.parametrize("on_429", ["adapt", "step", "pause", "fixed"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_replaying_the_caps_as_they_were_grants_every_request_when_it_really_was(
     tmp_path: Path, store: str, on_429: str, seed: int
@@ -180,7 +180,47 @@ def test_another_policy_answers_the_same_refusals_in_its_own_way() -> None:
     assert measured.limit_mean is not None
     assert what_if.limit_mean is not None
     assert what_if.limit_mean < measured.limit_mean - 0.5, "each refusal lowers the limit"
-    assert "are refused here, too, whatever the cap is" in " ".join(found.notes)
+    assert "is refused here, too, unless fewer slots are in use than then" in " ".join(found.notes)
+
+
+def refused_at_four(on_429: str) -> tuple[Workload, list[Row], int]:
+    """Four calls at once, of which the provider refuses the last and takes its second try."""
+    store = InMemory()
+    workload = Workload(store, 18, 0)
+    workload.replica.decide([cmd.SetRule(Rule("requests", "umans", cap=4, on_429=on_429, cooldown_ms=0))])
+
+    def call(ident: str) -> None:
+        workload.replica.decide([cmd.Acquire(ident, Spec(("umans/a",), "requests"), "h|b|0|9|1")])
+        workload.replica.decide([cmd.Claim(ident)])
+        store.clock.advance(500)
+        workload.replica.decide([cmd.Active(ident)])
+
+    for ident in ("a", "b", "c"):
+        call(ident)
+    call("d")
+    workload.replica.decide([cmd.Release("d", "rate_limited", 1_000)])
+    for ident in ("a", "b", "c"):
+        store.clock.advance(10_000)
+        workload.replica.decide([cmd.Release(ident)])
+    call("d again")
+    store.clock.advance(10_000)
+    workload.replica.decide([cmd.Release("d again")])
+    return workload, list(workload.log.history()), store.clock() + 100_000
+
+
+@pytest.mark.parametrize("on_429", ["adapt", "step", "pause", "fixed"])
+def test_a_call_is_refused_again_unless_fewer_slots_are_in_use_than_then(on_429: str) -> None:
+    workload, rows, end = refused_at_four(on_429)
+    for cap, refused in ((4, 1), (9, 1), (3, 0), (1, 0)):
+        found = compared(workload, rows, end, CapChange("requests", "umans", cap))
+        measured, unchanged, what_if = of(found, "umans")
+        assert what_if is not None
+        assert (measured.rate_limits, unchanged.rate_limits, what_if.rate_limits) == (1, 1, refused), cap
+        assert what_if.finished + what_if.rate_limits == 5
+        said = " ".join(found.notes)
+        assert ("1 starts with fewer, and is not." in said) is (refused == 0)
+        if not refused:
+            assert what_if.limit_mean == pytest.approx(cap, abs=0.1), "no refusal lowers the limit"
 
 
 def test_what_is_not_known_is_said() -> None:

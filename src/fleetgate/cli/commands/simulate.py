@@ -8,6 +8,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 import click
+from click.core import ParameterSource
 from msgspec import Struct
 
 from fleetgate.cli import exit_codes
@@ -55,7 +56,9 @@ from fleetgate.simulate.table import aligned, compared, waits
 )
 @click.option("--list", "listed", is_flag=True, help="List scenarios and policies.")
 @json_option
+@click.pass_context
 def command(
+    context: click.Context,
     scenarios: tuple[str, ...],
     policies: tuple[str, ...],
     seeds: int,
@@ -94,12 +97,15 @@ def command(
     if listed:
         return _list(as_json)
     price = _price(refusals)
+    _check_options(context, from_history)
     if from_history:
-        if scenarios or random is not None or plot is not None:
-            raise BadRequest("--from-history goes with no SCENARIO, --random or --plot: your log is the scenario")
         return play_history(WhatIf(since, caps, policies, pool, kind, price), as_json)
     cap = _cap(caps)
     wanted = [name for given in policies or (",".join(DEFAULT),) for name in given.split(",") if name]
+    if not wanted:
+        raise BadRequest(f"--policy: which one? There are {', '.join(plans())}")
+    if price is not None and not any(plan(name).on_429 == "adapt" for name in wanted):
+        raise BadRequest(f"--refusals: of the policies {', '.join(wanted)} none learns a limit; adapt does")
     for name in wanted:
         plan(name)
     workers = jobs or os.cpu_count() or 1
@@ -137,6 +143,24 @@ def command(
         _write(plot, plots.svg(panels))
         print(f"fleetgate: drawn to {plot}", file=sys.stderr)
     return exit_codes.OK
+
+
+_OF_A_SIMULATION = ("scenarios", "seeds", "first_seed", "random", "seed", "tag", "jobs", "plot")
+_OF_THE_HISTORY = ("since", "pool", "kind")
+
+
+def _check_options(context: click.Context, from_history: bool) -> None:
+    """Options that would be ignored are refused."""
+    wrong = _OF_A_SIMULATION if from_history else _OF_THE_HISTORY
+    for each in context.command.params:
+        name = each.name or ""
+        if name not in wrong or context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            continue
+        if from_history and (name != "scenarios" or context.params[name]):
+            option = "SCENARIO" if name == "scenarios" else each.opts[0]
+            raise BadRequest(f"--from-history goes with no {option}: your log is the scenario")
+        if not from_history:
+            raise BadRequest(f"{each.opts[0]} needs --from-history: it is about your own log")
 
 
 def _play_random(

@@ -17,7 +17,7 @@ from fleetgate.config.errors import BadValue
 from fleetgate.config.value_types import read_cap_text
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.limits import POLICIES
-from fleetgate.core.model_names import canonical, shown
+from fleetgate.core.model_names import canonical, parse_selector, shown
 from fleetgate.core.state.state import State
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.present.log_time import LogTimes
@@ -48,6 +48,8 @@ def play_history(asked: WhatIf, as_json: bool) -> int:
     state = gate.replica.catch_up()
     moments = LogTimes(gate)
     start = parse_moment_ms(asked.since, "--since", moments.now + moments.offset_ms) - moments.offset_ms
+    if start > moments.now:
+        raise BadRequest(f"--since {shown(asked.since)}: that is in the future")
     changes = _changes(asked, state, gate)
     shown_pools = _pools(asked, state, gate.host)
     rows = takewhile(lambda row: row[0] <= state.seq, gate.log.history(0))
@@ -58,11 +60,17 @@ def play_history(asked: WhatIf, as_json: bool) -> int:
         say_json({**said, "changes": [to_builtins(each) for each in changes], "pools": pools, "notes": found.notes})
         return exit_codes.OK
     _print(found, changes, moments)
+    models = [change for change in changes if parse_selector(change.selector).scope == "model"]
+    if not found.pools and found.events and asked.kind is None and models:
+        other = "requests" if models[0].kind == "agents" else "agents"
+        tell(f"- {models[0].selector} was taken as a cap on {models[0].kind}; --kind {other} asks for the other kind.")
     return exit_codes.OK
 
 
 def _changes(asked: WhatIf, state: State, gate: DirectGate) -> list[CapChange]:
     policy = _policy(asked.policies)
+    if asked.refusals is not None and policy not in (None, "adapt"):
+        raise BadRequest(f"--refusals: {policy} learns no limit; adapt does")
     found: dict[tuple[str, str], CapChange] = {}
     for text in asked.caps:
         name, sign, number = text.rpartition("=")
@@ -119,6 +127,9 @@ def _pools(asked: WhatIf, state: State, host: str) -> set[str]:
 def _print(found: Comparison, changes: list[CapChange], moments: LogTimes) -> None:
     span = f"{moments.local(found.start)} to {moments.local(found.end)}, {found.events:,} events"
     tell(f"{_question(changes)} ({span})")
+    if not found.events:
+        tell("The log has no events of that time.")
+        return
     if not found.pools:
         tell("Nothing asked for a slot of these pools in that time.")
     for each in found.pools[:_MOST_POOLS]:

@@ -106,8 +106,13 @@ def _limit_notes(each: PoolComparison, replay: Replay) -> list[str]:
     above = sum(level > highest for level in replay.measure.levels(f"{each.kind} {each.pool}"))
     notes = []
     if was.rate_limits:
-        refused = f"the {was.rate_limits} calls that the provider refused are refused here, too"
-        notes.append(f"{each.pool}: {refused}, whatever the cap is.")
+        calls = "1 call" if was.rate_limits == 1 else f"{was.rate_limits} calls"
+        spared = replay.spared[f"{each.kind} {each.pool}"]
+        fewer = (
+            f" {spared} {'starts' if spared == 1 else 'start'} with fewer, and {'is' if spared == 1 else 'are'} not."
+        )
+        again = "Such a call is refused here, too, unless fewer slots are in use than then."
+        notes.append(f"{each.pool}: the provider refused {calls}. {again}{fewer if spared else ''}")
     if above:
         refused = f" (it refused one at {was.lowest_refused})" if was.lowest_refused is not None else ""
         more = f"{above} requests start with more than {highest} in use, more than was ever accepted{refused}"

@@ -166,6 +166,13 @@ class Measure:
             else:
                 tally.highest_accepted = max(level, tally.highest_accepted)
 
+    def began_with(self, ident: str) -> dict[str, int]:
+        """By pool of models, the slots in use when this lease began, with its own. Empty: it began before the span."""
+        keys, levels, _ = self._running.get(ident, ((), [], 0))
+        pools = self._state.pools
+        of_models = {key for key in keys if key in pools and pools[key].cap.selector.scope == "model"}
+        return {key: level for key, level in zip(keys, levels, strict=False) if key in of_models}
+
     def levels(self, pool: str) -> list[int]:
         """Of each request that has ended, the slots in use when it began."""
         return self._tallies[pool].levels if pool in self._tallies else []

@@ -105,6 +105,10 @@ class LogReader:
             trace.steps.append(TraceStep(at, seq, event=event))
         elif kind is ev.BackoffEnded and event.why in _BY_HAND:
             trace.steps.append(TraceStep(at, seq, cmd.EndBackoff(event.key)))
+        elif kind is ev.BackoffEnded and event.why == "probe":
+            tries = self.state.backoffs[event.key].probing
+            if tries in self._open and not self._ends_in(rows, place, tries):  # the provider took the call
+                self._tell(tries, cmd.Active(tries), seq, at)
         elif kind is ev.UsageAsked:
             trace.steps.append(TraceStep(at, seq, cmd.AskUsage(event.kind, event.pool, event.by)))
         elif kind is ev.UsageAnswered:
@@ -166,6 +170,7 @@ class LogReader:
 
     def _began(self, lease: Lease, seq: int) -> None:
         hold = self._open[lease.id] = LeaseTrace(seq, lease.model, lease.ticket.spec.kind)
+        hold.levels = self.measure.began_with(lease.id)
         self.trace.holds.setdefault(lease.id, []).append(hold)
 
     def _tell(self, ident: str, command: cmd.Command, seq: int, at: int) -> None:

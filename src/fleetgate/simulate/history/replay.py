@@ -18,7 +18,7 @@ from fleetgate.core.errors import FleetgateError
 from fleetgate.core.state.state import State
 from fleetgate.simulate.history.figures import Measure
 from fleetgate.simulate.history.log_reader import ME
-from fleetgate.simulate.history.trace import Trace, TraceStep, granted, over
+from fleetgate.simulate.history.trace import LeaseTrace, Trace, TraceStep, granted, over
 
 _LAST: Final = 1 << 60  # the sequence number of what the log does not have
 _USUAL_MS: Final = 60_000  # of a lease, if none is known
@@ -52,6 +52,7 @@ class Replay:
         self.measure = Measure(self.engine.state, trace.start)
         self.now = trace.start
         self.guessed = 0  # leases whose length is not known
+        self.spared: Counter[str] = Counter()  # by pool: calls that were refused then, and are not here
         self._heap: list[tuple[int, int, int, TraceStep]] = []
         self._pushed = 0
         self._granted: Counter[str] = Counter()
@@ -182,10 +183,21 @@ class Replay:
             return
         hold = holds[times]
         if hold.held_ms is not None and hold.end is not None:
-            self._push(max(since + hold.held_ms, self.now), TraceStep(0, hold.seq, hold.end))
+            end = hold.end
+            if self._is_spared(ident, hold):
+                self.spared.update(hold.levels.keys())
+                end = cmd.Release(ident, "local_error")  # it says nothing about the limit; its next try is in the log
+            self._push(max(since + hold.held_ms, self.now), TraceStep(0, hold.seq, end))
         for news in hold.news:
             if since + news.at >= self.now:
                 self._push(since + news.at, news)
+
+    def _is_spared(self, ident: str, hold: LeaseTrace) -> bool:
+        """Whether the provider refused the call then, with more in use in each of its pools than there are here."""
+        if not isinstance(hold.end, cmd.Release) or hold.end.outcome != "rate_limited" or not hold.levels:
+            return False
+        here = self.measure.began_with(ident)
+        return all(here.get(pool, level) < level for pool, level in hold.levels.items())
 
     def _guess(self, ident: str, since: int) -> None:
         """It never started then, so its length is not known: it lasts as long as others like it."""

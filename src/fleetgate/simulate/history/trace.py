@@ -32,6 +32,7 @@ class LeaseTrace(Struct):
     held_ms: int | None = None  # None: until the end of the trace, or it ends as a follower
     end: cmd.Command | None = None
     news: list[TraceStep] = field(default_factory=list)  # on the way, so many ms after the grant
+    levels: dict[str, int] = field(default_factory=dict)  # by pool of models: slots in use when it began, with its own
 
 
 class Leave(Struct):
