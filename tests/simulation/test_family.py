@@ -6,12 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.errors import BadRequest
 from fleetgate.simulate.family.generator import MOVES, SLOW_MIN, TAGS, family, random_scenario
 from fleetgate.simulate.family.pareto import front, svg
 from fleetgate.simulate.family.report import ClassScore, by_class, scores, table
 from fleetgate.simulate.provider import SimulatedProvider, changes_of
-from fleetgate.simulate.rivals import RIVALS, rival
 from fleetgate.simulate.runs import SimulationRun, one
 from fleetgate.simulate.scenario import Project, ProviderScenario, Scenario
 
@@ -84,41 +83,6 @@ def test_work_that_comes_in_bursts_leaves_the_provider_idle_between_them() -> No
 @pytest.mark.parametrize("accepted", ["late", "never"])
 def test_acceptances_may_be_reported_late_or_never(accepted: str) -> None:
     assert one(SimulationRun(_small(accepted=accepted, refusal_ms=(500, 2_000)), "adapt", 1)).requests > 100
-
-
-@pytest.mark.parametrize("name", sorted(RIVALS))
-def test_every_rival_grows_while_calls_are_accepted_and_shrinks_when_they_are_refused(name: str) -> None:
-    limit = rival(name, 100)
-    assert limit is not None
-    limit.move(30)
-    for _ in range(300):
-        limit.accepted(1_000, limit.cap)
-    grown = limit.cap
-    assert 30 < grown <= 100
-    limit.refused(1_000_000, 1_000_100)
-    assert limit.cap < grown
-    for sent in range(200):
-        limit.refused(2_000_000 + 20_000 * sent, 2_000_100 + 20_000 * sent)
-    assert limit.cap <= 1 + 4
-
-
-def test_a_rival_that_does_not_exist_is_named() -> None:
-    assert rival("", 5) is None
-    with pytest.raises(NotFound, match="no rival 'odd': there are aimd"):
-        rival("odd", 5)
-
-
-def test_rivals_of_latency_give_way_when_calls_take_longer() -> None:
-    for name in ("vegas", "gradient"):
-        limit = rival(name, 100)
-        assert limit is not None
-        for _ in range(50):
-            limit.accepted(100, limit.cap)
-        high = limit.cap
-        for _ in range(50):
-            limit.accepted(10_000, limit.cap)
-            limit.accepted(10_000, 0)
-        assert limit.cap < high
 
 
 def test_the_report_compares_with_the_oracle_class_by_class() -> None:
