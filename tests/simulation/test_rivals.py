@@ -7,6 +7,8 @@ import pytest
 from fleetgate.core.errors import NotFound
 from fleetgate.simulate.policies import plan, plans
 from fleetgate.simulate.rivals import RIVALS, Aimd, CallSample, DataDesigner, Gradient, Inspect, Rival, Vegas, rival
+from fleetgate.simulate.runs import SimulationRun, one
+from fleetgate.simulate.scenario import Project, ProviderScenario, Scenario
 
 
 def accept(rival: Rival, number: int, now: int, took_ms: int = 1_000, in_flight: int = 1_000) -> None:
@@ -160,6 +162,20 @@ def test_no_rival_goes_below_one_or_above_the_cap_and_none_waits_for_a_slot_to_c
     accept(moved, 10_000, 5_000_000, took_ms=50)
     assert moved.cap == 5
     assert plan(name).rule(5).cooldown_ms == 0
+
+
+def test_a_refusal_holds_back_the_refused_call_of_a_rival_and_no_other() -> None:
+    about = ProviderScenario(limit=[(0, 4)], retry_after_s=30)
+    scenario = Scenario("mine", "", 8, 10, about, [Project(agents=8, think_s=0.5, median_s=2)])
+    found = {
+        name: one(SimulationRun(scenario, name, 1)) for name in ("none", "fixed", "aimd", "inspect", "data-designer")
+    }
+    assert found["aimd"].refusals > 5
+    for name in ("aimd", "inspect"):
+        assert found[name].utilisation > 50
+        assert found[name].utilisation > found["fixed"].utilisation + 10, "there the model is backed off for 30 s"
+    assert found["data-designer"].utilisation < found["aimd"].utilisation, "it pauses for 30 s"
+    assert found["none"].refusals < 8 * 10 * 60 / 30, "clients wait as long as Retry-After says"
 
 
 def test_every_rival_has_a_policy_and_an_unknown_one_is_refused() -> None:

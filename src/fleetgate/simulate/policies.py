@@ -28,6 +28,11 @@ class Plan(Struct, forbid_unknown_fields=True):
     strict_priority: bool = False
     reads_rates: bool = False  # the provider's rates, as its headers report them
 
+    @property
+    def hides_refusals(self) -> bool:
+        """Whether the engine hears of no refusal: there is no limiter, or it is another program, and nothing pauses."""
+        return self.cap == "none" or (bool(self.rival) and self.on_429 == "fixed")
+
     def rule(self, cap: int) -> Rule:
         no_cooldown = self.sees_lag or bool(self.rival)  # other programs count a slot as free when its call has ended
         cooldown_ms = 0 if no_cooldown else None if self.on_429 == "adapt" else 350

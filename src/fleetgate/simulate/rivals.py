@@ -18,6 +18,8 @@ here, the difference is named.
 - `gradient` (Netflix, `Gradient2Limit`): the limit follows the long mean of call times over the last one. It takes no
   notice of refusals, except that they are short. Its limits are 20 to 200; here they are 1 to the cap.
 
+A refused call waits as client libraries do, and is sent again; only `data-designer` pauses the others with it.
+
 Netflix's two are made for servers that queue: there, more calls at once make each slower. A provider that refuses
 instead tells them nothing by its times.
 """

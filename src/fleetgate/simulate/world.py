@@ -343,20 +343,20 @@ class World:
             hint_ms = agent.wait_ms if agent.refused_rate else self.hint_ms
             self.rival.refused(CallSample(agent.sent_at, self.now, agent.in_flight, agent.again, hint_ms))
         agent.again = True
-        self._release(agent.ident, "local_error" if self.plan.cap == "none" else "rate_limited")
+        self._release(agent.ident, "local_error" if self.plan.hides_refusals else "rate_limited")
         if not self.plan.client_retries:
             self._ask(agent, 1)
             return
         wait = min(_RETRY_MS << agent.retries, _MOST_RETRY_MS)
         agent.retries = min(agent.retries + 1, 8)
         wait -= wait * agent.network(BITS) >> (BITS + 2)
-        if agent.refused_rate:  # client libraries wait as long as Retry-After says
-            wait = max(wait, -(-agent.wait_ms // 1000) * 1000)
+        hint_ms = agent.wait_ms if agent.refused_rate else self.hint_ms or 0
+        wait = max(wait, -(-hint_ms // 1000) * 1000)  # client libraries wait as long as Retry-After says
         self.agenda.push(self.now + wait, self._ask, agent, 1)
 
     def _overloaded(self, agent: SimulatedAgent, _: int) -> None:
         agent.again = True
-        self._release(agent.ident, "overloaded")
+        self._release(agent.ident, "local_error" if self.plan.hides_refusals else "overloaded")
         wait = min(_RETRY_MS << agent.retries, _MOST_RETRY_MS)
         agent.retries = min(agent.retries + 1, 8)
         self.agenda.push(self.now + wait, self._ask, agent, 1)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from time import perf_counter
+from typing import Literal
 
 import click
 from click.core import ParameterSource
@@ -119,7 +120,7 @@ def command(
         )
     chosen = [_capped(load(name), cap) for name in scenarios]
     if plot is not None:
-        _write(plot, "")  # fail before the work, not after it
+        _write(plot, "", "a")  # fail before the work, and leave what is there until the work is done
     runs = [
         SimulationRun(scenario, policy, seed, plot is not None and seed == first_seed, price)
         for scenario in chosen
@@ -174,7 +175,7 @@ def _play_random(
 ) -> int:
     """Play random scenarios, each with its own seed, and compare with the oracle, class by class."""
     if plot is not None:
-        _write(plot, "")  # fail before the work, not after it
+        _write(plot, "", "a")  # fail before the work, and leave what is there until the work is done
     policies = list(dict.fromkeys([*wanted, report.ORACLE]))
     runs = [
         SimulationRun(scenario, policy, int(scenario.id.removeprefix("random-")), refusals=price)
@@ -253,9 +254,9 @@ def _list(as_json: bool) -> int:
     return exit_codes.OK
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, text: str, mode: Literal["w", "a"] = "w") -> None:
     try:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(path, mode, encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise BadRequest(f"cannot write {path}: {error.strerror}") from None
