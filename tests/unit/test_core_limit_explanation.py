@@ -10,7 +10,7 @@ from fleetgate.core.entities import Rule, Spec
 from fleetgate.core.events import Granted
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.views.limit_belief import LimitBelief, read_belief
-from fleetgate.core.views.limit_explanation import explain, span
+from fleetgate.core.views.limit_explanation import explain, refusal_sentence, span
 
 START = 10_000_000
 
@@ -80,6 +80,32 @@ def test_p4_a_refusal_bounds_the_belief_from_above_and_an_acceptance_from_below(
         f"Down: the provider refuses a call with {said.proven or said.limit} or fewer in flight.",
         "Back to 16: a person sets the cap again, which forgets the refusals.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("why", "says"),
+    [
+        ("again", "5 were one too many again, near the limit that was found before"),
+        ("early", "a released slot was still counted, so slots now cool down longer"),
+        ("omen", "5 at once were too many"),
+    ],
+)
+def test_p4_every_verdict_has_words_and_one_that_is_not_known_is_said_plainly(why: str, says: str) -> None:
+    calls = Calls(cap=16, allowed=4)
+    calls.until_refused(6)
+    belief = calls.belief()
+    belief.last_why = why
+    assert refusal_sentence(belief, belief.last_at or 0) == f"The last refusal, 0 s ago, was taken to mean: {says}."
+
+
+@pytest.mark.parametrize("price", ["cheap", "normal", "expensive"])
+def test_p4_what_refusals_cost_is_said_where_it_is_not_the_usual(price: str) -> None:
+    calls = Calls(cap=4, allowed=9)
+    calls.engine.handle(cmd.SetRule(Rule("requests", "umans", refusals=price)), calls.now)
+    said = explain(calls.pool, calls.now)
+    assert said.refusals == price
+    assert any(f"set to be {price}" in sentence for sentence in said.sentences) is (price != "normal")
+    assert explain(Calls(4, 9, "step").pool, START).refusals is None
 
 
 @pytest.mark.parametrize("on_429", ["step", "pause", "fixed"])

@@ -292,7 +292,8 @@ class Refused(Struct, tag="refused", omit_defaults=True):
     """The provider refused a call of a pool whose limit is learned; its meaning, and the limit since.
 
     `why`: exact (the level tried is one too many), drop (the limit has fallen), probe (it has not risen), lag (calls
-    are counted for longer than we thought), alone (not about how many), fit (one more refusal of the same incident).
+    are counted for longer than we thought), alone (not about how many), again (one too many near the limit that was
+    found before), early (a released slot was still counted), fit (one more refusal of the same incident).
     """
 
     kind: str

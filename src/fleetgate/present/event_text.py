@@ -229,7 +229,8 @@ def _reduced(event: ev.Reduced) -> str:
 
 def _refused(event: ev.Refused) -> str:
     limit = f"the limit is {event.limit} (cap {event.cap})"
-    return f"{_of(event)}: refused with {event.level} concurrent calls, {_REFUSALS[event.why]}; {limit}"
+    meaning = _REFUSALS.get(event.why, f"verdict {event.why}")  # a later release may know more of them
+    return f"{_of(event)}: refused with {event.level} concurrent calls, {meaning}; {limit}"
 
 
 # What a refusal was taken to mean (core/limits/adaptive.py).
@@ -239,6 +240,8 @@ _REFUSALS = {
     "probe": "a trial above the limit",
     "lag": "because finished calls count for longer than assumed",
     "alone": "though nothing else was in flight: concurrency is not the cause",
+    "again": "one too many again, near the limit that was found before",
+    "early": "because a released slot was still counted: slots now cool down longer",
     "fit": "in the same incident",
 }
 

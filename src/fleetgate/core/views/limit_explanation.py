@@ -113,7 +113,7 @@ def _learned(said: Explanation, belief: LimitBelief, now: int) -> None:
     said.sentences = [
         _of_limit(belief),
         _of_proof(belief),
-        _of_refusal(belief, now),
+        refusal_sentence(belief, now),
         _of_lag(belief),
         _of_probe(belief, now),
     ]
@@ -139,7 +139,7 @@ def _of_proof(belief: LimitBelief) -> str:
     return f"{proven} Above that, up to {belief.limit}, one call at a time tries one more."
 
 
-def _of_refusal(belief: LimitBelief, now: int) -> str:
+def refusal_sentence(belief: LimitBelief, now: int) -> str:
     if belief.last_why is None or belief.last_at is None:
         return "The provider has refused nothing since the cap was set."
     meaning = {
@@ -149,6 +149,8 @@ def _of_refusal(belief: LimitBelief, now: int) -> str:
         "lag": "it still counted calls that were over, so slots now cool down longer",
         "neighbour": "others on the account had taken the slot, so the limit stays",
         "alone": "nothing else was in flight, so it was not about how many at once",
+        "again": f"{belief.last_level} were one too many again, near the limit that was found before",
+        "early": "a released slot was still counted, so slots now cool down longer",
     }.get(belief.last_why, f"{belief.last_level} at once were too many")
     return f"The last refusal, {span(now - belief.last_at)} ago, was taken to mean: {meaning}."
 

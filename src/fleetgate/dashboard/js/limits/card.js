@@ -14,6 +14,7 @@ const SPANS = [[1, "1 h"], [6, "6 h"], [24, "24 h"]];
 const WHY = {
   exact: "one too many", drop: "the limit has fallen", probe: "a probe: still too many", lag: "finished calls were still counted",
   alone: "not about how many", fit: "of the same incident", neighbour: "another user of the account",
+  again: "one too many again, as before", early: "a released slot was still counted",
 };
 const LEFT = 40;
 const RIGHT = 12;
@@ -180,7 +181,7 @@ function point(t) {
   const near = t === null ? [] : refusals.filter((each) => Math.abs(x(each.t) - x(t)) <= 4);
   const last = near.at(-1);
   const total = refusals.filter((each) => each.t >= from).reduce((sum, each) => sum + each.times, 0);
-  const said = last ? `${count(last.level)} refused${last.times > 1 ? `, one of ${count(last.times)}` : ""}: ${WHY[last.why] ?? last.why ?? "the limit was lowered"}` : "";
+  const said = last ? `${count(last.level)} refused${last.times > 1 ? `, one of ${count(last.times)}` : ""}: ${WHY[last.why] ?? (last.why ? `verdict ${last.why}` : "the limit was lowered")}` : "";
   const when = t === null ? "now" : clock(t, true);
   const rows = [
     ["limit", "Limit", found?.limit ?? null],
