@@ -92,7 +92,17 @@ def moments() -> LogTimes:
     return cast(LogTimes, SimpleNamespace(utc=utc))
 
 
-def test_points_are_where_something_changed_and_the_log_fills_the_time_before_the_samples(moments: LogTimes) -> None:
+def points_of(
+    samples: list[tuple[str, PoolSample]], marks: list[LimitMark], moments: LogTimes
+) -> list[tuple[int | None, ...]]:
+    latest = limits.LimitPoint(utc(10_000), 9, 9, None)
+    found = limits._points(samples, marks, latest, moments)
+    assert found[-1] is latest
+    assert [point.at for point in found] == sorted(point.at or "" for point in found)
+    return [(point.limit, point.proven, point.refused) for point in found[:-1]]
+
+
+def test_points_are_where_something_changed_and_the_log_says_when(moments: LogTimes) -> None:
     marks = [
         LimitMark(1_000, "accepted", 3),
         LimitMark(2_000, "refused", 5, 4, "exact"),
@@ -103,22 +113,35 @@ def test_points_are_where_something_changed_and_the_log_fills_the_time_before_th
         (utc(at) or "", PoolSample(1, limit, 0, 0, 5, 7))
         for at, limit in ((5_000, 6), (6_000, 6), (7_000, 7), (8_000, 7))
     ]
-    points = limits._points(samples, marks, moments)
-    assert [(point.limit, point.proven, point.refused) for point in points] == [
+    assert points_of(samples, marks, moments) == [
         (None, 3, None),
         (4, 3, 5),
         (4, 5, None),
         (6, 5, 7),
         (7, 5, 7),
-        (7, 5, 7),
+        (6, 5, 7),
     ]
-    assert [point.at for point in points[-2:]] == [utc(7_000), utc(8_000)]
-    assert limits._points([], [], moments) == []
+    assert points_of([], [], moments) == []
+
+
+def test_a_refusal_between_two_samples_is_drawn_when_it_happened(moments: LogTimes) -> None:
+    samples = [(utc(at) or "", PoolSample(1, limit, 0, 0, limit, None)) for at, limit in ((1_000, 8), (6_000, 4))]
+    assert points_of(samples, [LimitMark(2_000, "refused", 8, 4, "drop")], moments) == [
+        (8, 8, None),
+        (4, None, 8),
+        (4, 4, None),
+    ]
+
+
+@pytest.mark.parametrize("why", ["lag", "early", "alone"])
+def test_a_refusal_that_is_not_about_how_many_bounds_nothing(moments: LogTimes, why: str) -> None:
+    samples = [(utc(1_000) or "", PoolSample(1, 8, 0, 0, 8, None))]
+    assert points_of(samples, [LimitMark(2_000, "refused", 3, 8, why)], moments) == [(8, 8, None)]
 
 
 def test_many_points_and_refusals_are_thinned_and_none_is_lost_from_the_count(moments: LogTimes) -> None:
     marks = [LimitMark(at, "refused", at % 7 + 1, 3) for at in range(1, 5_001)]
-    points = limits._points([], marks, moments)
+    points = limits._points([], marks, limits.LimitPoint(utc(9_000), 3, None, None), moments)
     thin = limits._thinned(points)
     assert len(thin) <= limits.MOST_POINTS
     assert (thin[0], thin[-1]) == (points[0], points[-1])
@@ -138,7 +161,7 @@ def test_H2_the_service_answers_with_limit_belief_and_refusals(served: Served) -
     (refusal,) = answer["refusals"]
     assert refusal["times"] == 1
     assert refusal["level"] >= 1
-    assert answer["since"] < refusal["at"] < answer["until"]
+    assert answer["since"] < refusal["at"] <= answer["until"]
 
     def is_sampled() -> bool:
         points = served.ok("GET", "/v1/limits/history?pool=umans&hours=0.5")["points"]

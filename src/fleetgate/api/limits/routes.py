@@ -14,6 +14,9 @@ from fleetgate.api.routes.read import PoolName
 from fleetgate.api.service import Service
 from fleetgate.core.errors import NotFound
 from fleetgate.core.model_names import shown
+from fleetgate.core.pools.effective_caps import UNLIMITED
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.views.limit_belief import read_belief
 from fleetgate.present.json.state import Time
 from fleetgate.present.limits.history import LimitMark
 from fleetgate.present.log_time import LogTimes
@@ -69,38 +72,56 @@ async def get_limit_history(
     marks = service.limit_marks
     await service.archive.read(lambda log: marks.read(log, last, moments.now, unhurried))
     seen = marks.of(key, since)
-    points = _points(service.series.of_pool(key, hours * 60), seen, moments)
+    points = _points(service.series.of_pool(key, hours * 60), seen, _latest(named, moments), moments)
     return LimitHistoryAnswer(
         name, found, moments.utc(since), moments.utc(moments.now), _thinned(points), _refusals(seen, moments)
     )
 
 
-def _points(samples: list[tuple[str, PoolSample]], marks: list[LimitMark], moments: LogTimes) -> list[LimitPoint]:
-    """From the samples of the service; before the first of them, as far as the log says."""
+def _points(
+    samples: list[tuple[str, PoolSample]], marks: list[LimitMark], latest: LimitPoint, moments: LogTimes
+) -> list[LimitPoint]:
+    """What the service sampled and the log says, in the order of time, and what holds now.
+
+    A sample says everything; a mark says what was accepted or refused, at the very moment.
+    """
     points: list[LimitPoint] = []
-    first = samples[0][0] if samples else None
-    limit = proven = refused = None
-    for mark in marks:
-        at = moments.utc(mark.at)
-        if first is not None and (at or "") >= first:
-            break
-        limit = mark.limit if mark.limit is not None else limit
-        if mark.what == "accepted":
-            proven = mark.level
-            refused = refused if refused is not None and refused > proven else None
+    point = LimitPoint(None, None, None, None)
+    seen: list[tuple[str, PoolSample | LimitMark]] = [*samples, *((moments.utc(mark.at) or "", mark) for mark in marks)]
+    for at, each in sorted(seen, key=lambda pair: pair[0]):
+        if isinstance(each, LimitMark):
+            new = _after(point, each, at)
         else:
-            refused = mark.level
-            proven = proven if proven is not None and proven < refused else None
-        points.append(LimitPoint(at, limit, proven, refused))
-    for at, sample in samples:
-        point = LimitPoint(at, sample.limit, sample.proven, sample.refused)
-        last = points[-1] if points else None
-        if last is None or (last.limit, last.proven, last.refused) != (point.limit, point.proven, point.refused):
-            points.append(point)
-    if samples and points[-1].at != samples[-1][0]:
-        end = points[-1]
-        points.append(LimitPoint(samples[-1][0], end.limit, end.proven, end.refused))
-    return points
+            new = LimitPoint(at, each.limit, each.proven, each.refused)
+        if (new.limit, new.proven, new.refused) != (point.limit, point.proven, point.refused):
+            points.append(new)
+        point = new
+    return [*points, latest] if points or latest.limit is not None else []
+
+
+# Verdicts on a refusal which say nothing about how many the provider allows (core/events.py).
+_NO_BOUND = ("lag", "early", "alone", "neighbour")
+
+
+def _after(point: LimitPoint, mark: LimitMark, at: str) -> LimitPoint:
+    """What holds after a call was accepted or refused."""
+    limit = mark.limit if mark.limit is not None else point.limit
+    if mark.what == "accepted":
+        refused = point.refused if point.refused is not None and point.refused > mark.level else None
+        return LimitPoint(at, limit, mark.level, refused)
+    if mark.why in _NO_BOUND:
+        return LimitPoint(at, limit, point.proven, point.refused)
+    return LimitPoint(at, limit, point.proven if (point.proven or mark.level) < mark.level else None, mark.level)
+
+
+def _latest(pool: Pool, moments: LogTimes) -> LimitPoint:
+    """What holds now."""
+    limit = None if pool.limit >= UNLIMITED else pool.limit
+    adaptive = pool.limiter.adaptive
+    if adaptive is None:
+        return LimitPoint(moments.utc(moments.now), limit, None, None)
+    belief = read_belief(adaptive, pool.used, moments.now)
+    return LimitPoint(moments.utc(moments.now), limit, belief.proven, belief.refused)
 
 
 def _thinned(points: list[LimitPoint]) -> list[LimitPoint]:

@@ -167,8 +167,10 @@ class Series:
         return SeriesShape(step_s, self._feed.seq, [each for each in samples if (each.at or "") > since])
 
     def of_pool(self, key: str, minutes: float) -> list[tuple[str, PoolSample]]:
-        """The samples of one pool, with their times."""
-        samples = self.shape(minutes).samples
+        """The samples of one pool, with their times: of the last hour every few seconds, before it one a minute."""
+        fine = self.shape(min(minutes, FINE * STEP_S / 60)).samples
+        first = fine[0].at if fine else None
+        samples = [each for each in self.shape(minutes).samples if first is None or (each.at or "") < first] + fine
         return [(each.at, each.pools[key]) for each in samples if each.at is not None and key in each.pools]
 
     def _summed(self) -> Sample:
