@@ -9,6 +9,8 @@ from fleetgate.core.entities import Spec
 from fleetgate.core.usage import RESPONSE, Reading, Size, Usage
 from fleetgate.simulate.scenario import Project
 
+MINUTE: Final = 60_000
+
 NO_TOKENS: Final = Usage(calls=1, source=RESPONSE)
 
 
@@ -76,3 +78,10 @@ class SimulatedAgent:
         self.asked_at = self.service_ms = self.sent_at = self.retries = 0
         self.in_flight = 1  # when its call was sent, itself included
         self.again = False  # whether its call was refused before
+
+
+def idle_ms(project: Project, at: int, think_ms: int) -> int:
+    """How long an agent that would ask at this moment of the scenario waits until there is work again."""
+    idle, busy = int(project.idle_min * MINUTE), int(project.busy_min * MINUTE)
+    over = at % (busy + idle) if idle else 0
+    return busy + idle - over + think_ms % 1000 if idle and over >= busy else 0

@@ -23,7 +23,7 @@ from fleetgate.core.usage import RESPONSE, Size, Usage
 from fleetgate.gate.prices.lookup import price_of
 from fleetgate.simulate import random_durations
 from fleetgate.simulate.agenda import Agenda
-from fleetgate.simulate.agent import Group, SimulatedAgent
+from fleetgate.simulate.agent import Group, SimulatedAgent, idle_ms
 from fleetgate.simulate.policies import Plan
 from fleetgate.simulate.provider import HEADERS_MS, MINUTE, NETWORK_MS, SimulatedProvider
 from fleetgate.simulate.random_durations import BITS
@@ -212,13 +212,10 @@ class World:
 
     def _think(self, agent: SimulatedAgent) -> None:
         """The agent thinks, and asks then, or when there is work again."""
-        think, idle_ms = agent.thinks[agent.work(BITS)], int(agent.project.idle_min * MINUTE)
+        think = agent.thinks[agent.work(BITS)]
         at = self.now + think
-        if idle_ms:
-            busy_ms = int(agent.project.busy_min * MINUTE)
-            over = (at - START) % (busy_ms + idle_ms)
-            if over >= busy_ms:
-                at += busy_ms + idle_ms - over + think % 1000
+        if agent.project.idle_min:
+            at += idle_ms(agent.project, at - START, think)
         self.agenda.push(at, self._ask, agent)
 
     def _ask(self, agent: SimulatedAgent, again: int) -> None:

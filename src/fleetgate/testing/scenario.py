@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from fleetgate.simulate import random_durations
+from fleetgate.simulate.agent import idle_ms
 from fleetgate.simulate.provider import HEADERS_MS, MINUTE, NETWORK_MS, SimulatedProvider
 from fleetgate.simulate.random_durations import BITS
-from fleetgate.simulate.scenario import Scenario
+from fleetgate.simulate.scenario import Project, Scenario
 from fleetgate.testing.provider import FakeProvider
 from fleetgate.testing.server import SeenRequest
 
@@ -31,6 +32,8 @@ class ScenarioPlay:
             raise ValueError(f"{scenario.id}: a play has no rates, no overloads and no penalties")
         if about.accepted == "never":
             raise ValueError(f"{scenario.id}: the answers of a real provider begin some time")
+        if any(project.requests for project in scenario.project):
+            raise ValueError(f"{scenario.id}: the agents of a play work until its end")
         self.scenario = scenario
         self.seed = seed
         self.horizon_ms = int(scenario.minutes * MINUTE)
@@ -65,8 +68,23 @@ class ScenarioPlay:
             thinks, services = project.think(), project.service()
             for _ in range(project.agents):
                 work = random_durations.stream(self.seed, "work", len(found)).getrandbits
-                found.append(_work(thinks, services, work))
+                found.append(self._work(project, thinks, services, work))
         return found
+
+    def _work(
+        self,
+        project: Project,
+        thinks: random_durations.Table,
+        services: random_durations.Table,
+        draw: Callable[[int], int],
+    ) -> Iterator[tuple[float, int]]:
+        if not project.think_first:
+            yield 0.0, services[draw(BITS)]
+        while True:
+            think_ms = thinks[draw(BITS)]
+            assert self._began_ms is not None, "agents begin when the provider follows the scenario"
+            begins_at = self.provider.now_ms() - self._began_ms + think_ms
+            yield (think_ms + idle_ms(project, begins_at, think_ms)) / 1000, services[draw(BITS)]
 
     async def follow(self) -> None:
         """Move the provider's limit as the scenario says, until its end."""
@@ -82,10 +100,3 @@ class ScenarioPlay:
         assert self._began_ms is not None, "it was not played"
         done = sum(min(took, max(self.horizon_ms - (at - self._began_ms), 0)) for at, took in self._calls)
         return 100 * done / self._upstream.slot_ms(self.horizon_ms)
-
-
-def _work(
-    thinks: random_durations.Table, services: random_durations.Table, draw: Callable[[int], int]
-) -> Iterator[tuple[float, int]]:
-    while True:
-        yield thinks[draw(BITS)] / 1000, services[draw(BITS)]
