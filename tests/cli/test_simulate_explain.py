@@ -114,7 +114,11 @@ def test_simulate_lists_what_there_is(cli: Cli) -> None:
         (("A1", "--policy", ","), "--policy: which one? There are none, fixed"),
         (("A1", "--policy", "step", "--refusals", "cheap"), "of the policies step none learns a limit"),
         (("A1", "--since", "7d"), "--since needs --from-history"),
-        (("--random", "1", "--pool", "umans"), "--pool needs --from-history"),
+        (("--random", "1", "--pool", "umans"), "--random goes with no --pool: it draws its own scenarios"),
+        (("--random", "1", "--cap", "3"), "--random goes with no --cap"),
+        (("--random", "1", "--seeds", "3"), "--random goes with no --seeds"),
+        (("A1", "--seed", "3"), "--seed needs --random"),
+        (("A1", "--class", "small"), "--class needs --random"),
         (("A1", "--refusals", "free"), "--refusals: found 'free'; valid is"),
     ],
 )

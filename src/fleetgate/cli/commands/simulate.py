@@ -98,7 +98,7 @@ def command(
     if listed:
         return _list(as_json)
     price = _price(refusals)
-    _check_options(context, from_history)
+    _check_options(context)
     if from_history:
         return play_history(WhatIf(since, caps, policies, pool, kind, price), as_json)
     cap = _cap(caps)
@@ -111,8 +111,6 @@ def command(
         plan(name)
     workers = jobs or os.cpu_count() or 1
     if random is not None:
-        if scenarios:
-            raise BadRequest("--random goes with no SCENARIO: it draws its own scenarios")
         return _play_random(family(seed, random, tag), seed, wanted, price, workers, as_json, plot)
     if not scenarios:
         raise BadRequest(
@@ -146,22 +144,37 @@ def command(
     return exit_codes.OK
 
 
-_OF_A_SIMULATION = ("scenarios", "seeds", "first_seed", "random", "seed", "tag", "jobs", "plot")
-_OF_THE_HISTORY = ("since", "pool", "kind")
+# What is about the history, about random scenarios, and about those that are named.
+_OPTIONS = {
+    "--from-history": ("since", "pool", "kind", "caps"),
+    "--random": ("random", "seed", "tag", "jobs", "plot"),
+    "SCENARIO": ("scenarios", "seeds", "first_seed", "caps", "jobs", "plot"),
+}
+_OF_ALL = ("policies", "refusals", "from_history", "as_json", "listed")
+_WHY = {"--from-history": "your log is the scenario", "--random": "it draws its own scenarios"}
 
 
-def _check_options(context: click.Context, from_history: bool) -> None:
+def _check_options(context: click.Context) -> None:
     """Options that would be ignored are refused."""
-    wrong = _OF_A_SIMULATION if from_history else _OF_THE_HISTORY
-    for each in context.command.params:
-        name = each.name or ""
-        if name not in wrong or context.get_parameter_source(name) is ParameterSource.DEFAULT:
+    given = [
+        each
+        for each in context.command.params
+        if each.name and context.params.get(each.name) and not _is_default(context, each.name)
+    ]
+    names = [each.name for each in given]
+    mode = "--from-history" if "from_history" in names else "--random" if "random" in names else "SCENARIO"
+    for each in given:
+        if each.name in (*_OPTIONS[mode], *_OF_ALL):
             continue
-        if from_history and (name != "scenarios" or context.params[name]):
-            option = "SCENARIO" if name == "scenarios" else each.opts[0]
-            raise BadRequest(f"--from-history goes with no {option}: your log is the scenario")
-        if not from_history:
-            raise BadRequest(f"{each.opts[0]} needs --from-history: it is about your own log")
+        option = "SCENARIO" if each.name == "scenarios" else each.opts[0]
+        if mode in _WHY:
+            raise BadRequest(f"{mode} goes with no {option}: {_WHY[mode]}")
+        needed = next(other for other, its in _OPTIONS.items() if each.name in its)
+        raise BadRequest(f"{option} needs {needed}")
+
+
+def _is_default(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.DEFAULT
 
 
 def _play_random(

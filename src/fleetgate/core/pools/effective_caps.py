@@ -151,7 +151,7 @@ class Rules:
         said = []
         for key in keys:
             price = _first([rules[key].refusals for rules in (self.runtime, self.file) if key in rules], "")
-            if price:
+            if price in REFUSALS:  # a later release may know more of them
                 said.append(price)
         return max(said, key=REFUSALS.index, default=DEFAULT_REFUSALS)
 
