@@ -5,8 +5,10 @@ same agents in virtual time. `make soak` plays three classes of the family for t
 fifteen seconds of a small scenario, and allows for more.
 
 No scenario is chosen by hand: of each class it is the first from `FLEETGATE_PLAY_SEED` on (90000 without it) which a
-laptop can play, whose limit moves in these two minutes, and of which the simulations agree with each other. Where they
-do not, chance decides more in two minutes than the comparison could show.
+laptop can play, whose limit moves in these two minutes, and of which all simulations are within three points of their
+mean. Where they are not, chance decides more in two minutes than the comparison could show: with the same work and
+other delays of the network, some scenarios have 35 to 46 %. A play is compared with all simulations, because it is one
+more draw: it may be at most three points outside of what they give.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from fleetgate.simulate.scenario import Project, ProviderScenario, RateScenario,
 from fleetgate.testing.scenario import SERVICE, ScenarioPlay
 from tests.proxy.proxied import Proxied
 
-SEEDS = range(1, 8)  # of the simulations: chance moves them, too
+SEEDS = range(1, 21)  # of the simulations: chance moves them, too
 MOST_POINTS = 3.0
 CLASSES = ("constant", "steps", "drift")
 FIRST_SEED = int(os.environ.get("FLEETGATE_PLAY_SEED", "90000"))
@@ -76,8 +78,8 @@ def first_playable(tag: str) -> tuple[Scenario, list[SimulationResult]]:
             continue
         scenario.minutes = PLAYED_MIN
         results = simulated(scenario)
-        found = [result.utilisation for result in results]
-        if max(abs(each - mean(found)) for each in found) <= MOST_POINTS:
+        average = mean(result.utilisation for result in results)
+        if all(abs(result.utilisation - average) <= MOST_POINTS for result in results):
             return scenario, results
     raise AssertionError("there are infinitely many")
 
@@ -106,18 +108,19 @@ def played(scenario: Scenario, proxied: Callable[..., Proxied]) -> ScenarioPlay:
 
 
 def compared(play: ScenarioPlay, results: list[SimulationResult]) -> float:
-    """How many points the play is away from the mean of the simulations; it prints both."""
+    """How many points the play is outside of what the simulations give; it prints both."""
     found = [result.utilisation for result in results]
-    off = abs(play.utilisation - mean(found))
+    off = max(min(found) - play.utilisation, play.utilisation - max(found), 0)
     refusals = [result.refusals for result in results]
     real = f"{play.utilisation:.1f} % used, {play.provider.stats.refused} refused"
     print(f"{play.scenario.id} ({play.scenario.about}): {real}; {off:.1f} points off")
-    print(f"simulated: {min(found):.1f} to {max(found):.1f} %, {min(refusals)} to {max(refusals)} refused")
+    print(f"simulated: {min(found):.1f} to {max(found):.1f} %, mean {mean(found):.1f} %")
+    print(f"{min(refusals)} to {max(refusals)} refused")
     return off
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.skipif("FLEETGATE_SOAK" not in os.environ, reason="two minutes for each: make soak")
 @pytest.mark.parametrize("tag", CLASSES)
 def test_p4_two_minutes_of_a_random_scenario_are_as_the_simulator_says(
@@ -135,7 +138,7 @@ def test_p4_a_short_scenario_is_about_as_the_simulator_says(proxied: Callable[..
     scenario = Scenario("short", "a limit of 4, then 3", 6, 15 / 60, provider, [project])
     results = simulated(scenario)
     play = played(scenario, proxied)
-    assert compared(play, results) <= 15
+    assert compared(play, results) <= 10
     assert play.provider.stats.refused <= max(result.refusals for result in results) + 4
 
 
