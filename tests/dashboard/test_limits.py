@@ -169,3 +169,21 @@ def test_D1_what_the_service_says_is_shown_as_text(server: Server, open_page: Op
     page.keyboard.press("ArrowRight")
     expect(page.locator("#limit-card .key.refusal")).to_contain_text(EVIL)
     assert page.title() != "owned"
+
+
+def test_p4_every_verdict_on_a_refusal_has_words_and_an_unknown_one_is_named(server: Server, open_page: Opened) -> None:
+    _learn(server)
+    page = open_page()
+    words = {"again": "one too many again", "early": "a released slot was still counted", "omen": "verdict omen"}
+    history = _history(3, len(words))
+    for refusal, why in zip(history["refusals"], words, strict=True):
+        refusal["why"] = why
+    history["points"] = []
+    _answer_with(page, history)
+    _go(page)
+    card = page.locator("#limit-card")
+    expect(card.locator("circle.refusal")).to_have_count(3)
+    card.get_by_role("slider").focus()
+    for key, said in zip(("Home", "ArrowRight", "ArrowRight"), words.values(), strict=True):
+        page.keyboard.press(key)
+        expect(card.locator(".key.refusal")).to_contain_text(said)
