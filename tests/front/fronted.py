@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from fleetgate.front.request import ClientRequest
 from fleetgate.front.server import FrontServer, Handler
@@ -50,7 +52,10 @@ class Client:
         self.writer.transport.abort()
 
 
-Connect = Callable[[], Awaitable[Client]]
+class Connect(Protocol):
+    """Connects to the front, with TLS if a context for it is given."""
+
+    def __call__(self, tls: ssl.SSLContext | None = None) -> Awaitable[Client]: ...
 
 
 @asynccontextmanager
@@ -63,8 +68,8 @@ async def fronted(handler: Handler, **options: object) -> AsyncIterator[tuple[Fr
     await server.start(sock, 100)
     clients: list[Client] = []
 
-    async def connect() -> Client:
-        client = Client(*await asyncio.open_connection(*address))
+    async def connect(tls: ssl.SSLContext | None = None) -> Client:
+        client = Client(*await asyncio.open_connection(*address, ssl=tls))
         clients.append(client)
         return client
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ from fleetgate.front import limits
 from fleetgate.front.request import ClientRequest
 from fleetgate.front.states import TRANSITIONS, LinkState
 from tests.front.fronted import echo, fronted, until
+from tests.proxy.tls import Authority
 
 GET = b"GET /a?b=c HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -249,6 +251,74 @@ async def test_a_client_that_leaves_is_noticed_whether_it_aborts_or_closes_its_h
             await until(lambda: left)
             assert left.pop() == leave
         await until(lambda: len(server) == 0)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(GET * 5000, id="requests behind one that is not answered"),
+        pytest.param(post(b"x" * 200_000), id="a body that the handler does not take"),
+    ],
+)
+async def test_x4_a_client_that_leaves_is_noticed_while_nothing_more_is_read_of_it(sent, monkeypatch):
+    monkeypatch.setattr(limits, "CHECK_S", 0.02)
+    waiting: list[ClientRequest] = []
+    left: list[str] = []
+    async with fronted(waiting.append) as (server, connect):
+        for leave in ("abort", "close"):
+            client = await connect()
+            client.send(sent)
+            await until(lambda: waiting and server._links and all(link._read_paused for link in server._links))
+            waiting.pop().watch_client(partial(left.append, leave))
+            await asyncio.sleep(0.1)  # in which a client that stays must not count as one that leaves
+            assert left == []
+            getattr(client, leave)()
+            await until(lambda: left)
+            assert left.pop() == leave
+        await until(lambda: len(server) == 0)
+
+
+async def test_x4_a_handler_hears_once_that_its_client_was_too_slow(monkeypatch):
+    monkeypatch.setattr(limits, "CHECK_S", 0.02)
+    monkeypatch.setattr(limits, "BODY_S", 0.05)
+    waiting: list[ClientRequest] = []
+    left: list[None] = []
+    async with fronted(waiting.append) as (server, connect):
+        client = await connect()
+        client.send(b"POST /p HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
+        await until(lambda: waiting)
+        waiting[0].watch_client(lambda: left.append(None))
+        assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
+        client.close()
+        await until(lambda: len(server) == 0)
+        assert left == [None]
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+async def test_x1_a_slow_reader_gets_all_of_the_last_response_of_its_connection(with_tls, monkeypatch, tmp_path):
+    monkeypatch.setattr(limits, "CHECK_S", 0.02)
+    monkeypatch.setattr(limits, "LINGER_S", 0.05)
+    size = 20_000_000
+    authority = Authority(tmp_path) if with_tls else None
+
+    def handler(request: ClientRequest) -> None:
+        request.respond(200, [], b"x" * size)
+
+    async with fronted(handler, tls=authority and authority.context) as (_, connect):
+        client = await connect(authority and ssl.create_default_context(cafile=authority.file))
+        client.writer.transport.pause_reading()
+        client.send(b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        await asyncio.sleep(0.5)
+        client.writer.transport.resume_reading()
+        await client.head()
+        assert len(await client.rest()) == size
+
+
+async def test_h5_a_client_that_begins_no_tls_is_given_up_as_soon_as_one_that_sends_no_head(monkeypatch, tmp_path):
+    monkeypatch.setattr(limits, "HEAD_S", 0.2)
+    async with fronted(echo, tls=Authority(tmp_path).context) as (_, connect):
+        client = await connect()
+        assert await client.rest() == b""
 
 
 async def test_a_handler_that_takes_nothing_stops_the_client_that_sends():

@@ -9,6 +9,7 @@ after the response, and the client sends that request again on another connectio
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import Any, Protocol
 
 import httptools
@@ -18,6 +19,7 @@ from fleetgate.front.request import Address, ClientRequest
 from fleetgate.front.states import LinkState
 
 _END_OF_HEAD = b"\r\n\r\n"
+_HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)  # the last one only Linux has
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}
 
 
@@ -415,7 +417,8 @@ class ClientLink:
     def check_time(self, now: float) -> None:
         """End the connection if its client takes too long. Called every CHECK_S."""
         waited_s = now - self.since
-        if self._unread_since and now - self._unread_since > limits.UNREAD_S:
+        unread = self._unread_since and now - self._unread_since > limits.UNREAD_S
+        if unread or (self._read_paused and self._has_hung_up()):
             self._transport.abort()
         elif self.state is LinkState.IDLE:
             if waited_s > (limits.IDLE_S if self._request_was_here() else limits.HEAD_S):
@@ -429,8 +432,22 @@ class ClientLink:
                 self.since += limits.CHECK_S  # it is not the client that is slow
             elif waited_s > limits.BODY_S + self.body_size / limits.BODY_BYTES_PER_S:
                 self._refuse(refusals.TOO_SLOW)
-        elif self.state is LinkState.LINGER and waited_s > limits.LINGER_S:
+        elif self.state is LinkState.LINGER and waited_s > self._linger_s():
             self._transport.abort()
+
+    def _linger_s(self) -> float:
+        """How long the last response may take to leave. What TLS has in buffers of its own is not known here."""
+        transport = self._transport
+        unsent = transport.get_write_buffer_size() or not transport.can_write_eof()
+        return limits.UNREAD_S if unsent else limits.LINGER_S
+
+    def _has_hung_up(self) -> bool:
+        """Whether the client has closed its connection, which the event loop cannot see while nothing is read."""
+        if self._transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), _HUNG_UP)
+        return bool(poll.poll(0))
 
     def _request_was_here(self) -> bool:
         return bool(self._target)

@@ -108,7 +108,9 @@ class ClientRequest:
         self.on_gone = None
 
     def lose_client(self) -> None:
-        """The client has left. For the connection."""
+        """The client has left. For the connection, which may say so twice."""
+        if self.gone:
+            return
         self.gone = True
         for call in (self.on_gone, self.on_news, self.on_room):
             if call is not None:

@@ -68,7 +68,10 @@ class FrontServer:
         def make() -> Any:  # a protocol of asyncio in all but its base class, which could not be compiled
             return ClientLink(self, loop)
 
-        self._server = await loop.create_server(make, sock=sock, backlog=backlog, ssl=self._tls)
+        times: dict[str, Any] = {}
+        if self._tls is not None:
+            times = {"ssl_handshake_timeout": limits.HEAD_S, "ssl_shutdown_timeout": limits.UNREAD_S}
+        self._server = await loop.create_server(make, sock=sock, backlog=backlog, ssl=self._tls, **times)
 
     async def stop(self, grace_s: float) -> None:
         """Accept nothing more, give requests this long to end, then cut the rest."""
