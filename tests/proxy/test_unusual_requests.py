@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from pathlib import Path
 
 import pytest
 
 from fleetgate.proxy.request_body import model_in_path, path_with_model
+from tests.front.request_wire import RequestWire
+from tests.proxy.in_process import asked, opened, until
 from tests.proxy.proxied import CHAT, Proxied, read_all
 
 _HANDSHAKE = (
@@ -64,3 +68,25 @@ def test_a_fallback_for_a_model_in_the_path_changes_the_path_alone() -> None:
     path = "/model/anthropic.claude-opus-4-6-v1%3A0/invoke"
     assert model_in_path(path) == "anthropic.claude-opus-4-6-v1:0"
     assert path_with_model(path.encode(), "amazon.nova:1") == b"/model/amazon.nova%3A1/invoke"
+
+
+@pytest.mark.parametrize("priority", ["high", "--5", "-", "101", "1e1"])
+def test_x2_a_priority_that_is_no_number_is_refused_as_such(shared: Proxied, priority: str) -> None:
+    answer = shared.chat(x_fleetgate_priority=priority)
+    assert (answer.status, "x-fleetgate-priority" in answer.body.decode()) == (400, True)
+
+
+async def test_long_paths_and_long_names_of_models_are_not_remembered(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, proxy):
+        tracemalloc.start()
+        try:
+            for number in range(1000):
+                assert proxy.wants(RequestWire("GET", b"/anthropic/%d/" % number + b"a" * 15_000).request)
+            assert tracemalloc.get_traced_memory()[0] < 8_000_000
+            for number in range(100):
+                call = asked(body=b'{"model":"%d%s"}' % (number, b"a" * 200_000))
+                proxy(call.request)
+                await until(lambda call=call: call.finished)  # type: ignore[misc]
+            assert tracemalloc.get_traced_memory()[0] < 8_000_000
+        finally:
+            tracemalloc.stop()

@@ -270,6 +270,22 @@ def test_the_token_makes_a_stranger_trusted_and_is_never_sent_upstream(scene: Sc
     assert all(token not in str(headers) for headers in scene.sent())
 
 
+@pytest.mark.parametrize("query", ["key={}", "k%65y={}", "key=&k%65y={}", "key=another&x=1&key={}"])
+@pytest.mark.parametrize("header", [{"x_api_key": "a-key-of-the-caller"}, {}])
+def test_a_token_of_ours_in_the_query_is_never_sent_upstream(scene: Scene, query: str, header: dict[str, str]) -> None:
+    created = scene.gate.cli("key", "create", "in-query", "--project", "web", "--json")
+    access_key = json.loads(created.stdout)["key"]
+    try:
+        for ours in (scene.gate.token, access_key):
+            assert scene.stranger.chat(f"/fake/v1/chat/completions?{query.format(ours)}", **header).status == 200
+            seen = scene.gate.provider.seen[-1]
+            assert ours not in f"{seen.target} {seen.query} {seen.headers}"
+            if header:
+                assert seen.headers["x-api-key"] == header["x_api_key"]
+    finally:
+        assert scene.gate.cli("key", "rm", "in-query").returncode == 0
+
+
 @as_root
 def test_a_stranger_cannot_claim_an_account_by_a_header_or_by_a_token_that_it_made_up(scene: Scene) -> None:
     """The provider here accepts every token: what one says of itself counts for callers that are trusted only."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import tracemalloc
+from time import process_time
 
 import pytest
 
@@ -17,6 +19,7 @@ from fleetgate.proxy.request_body import (
     model_in_path,
     path_with_model,
     read_call,
+    read_fields,
     with_model,
 )
 
@@ -81,6 +84,24 @@ def test_x3_of_a_model_that_is_said_twice_the_one_that_counts_is_replaced() -> N
 
 def test_x3_a_name_with_escapes_is_found_too() -> None:
     assert with_model(b'{"mod\\u0065l":"old","x":1}', "new", JSON) == b'{"model":"new","x":1}'
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pytest.param(b'{"x":[%s],"mod\\u0065l":"old"}' % b",".join([b'{"model":"a"}'] * 30_000), id="many models"),
+        pytest.param(b'{"model":"%s"}' % (b"a" * 5_000_000), id="a long name"),
+    ],
+)
+def test_x3_a_body_made_to_be_slow_gets_another_model_in_little_time_and_memory(hostile: bytes) -> None:
+    tracemalloc.start()
+    before = process_time()
+    got = with_model(hostile, "new", JSON)
+    spent_s, (_, most_bytes) = process_time() - before, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert read_fields(got, JSON).model == "new"
+    assert spent_s < 1.0
+    assert most_bytes < 40_000_000
 
 
 def test_x3_of_a_form_only_the_model_is_replaced() -> None:

@@ -36,7 +36,7 @@ from fleetgate.proxy.errors import ProxyRefusal, shape_of
 from fleetgate.proxy.headers import ISOLATED, KEYS, read_headers
 from fleetgate.proxy.key_accounts import KeyAccounts
 from fleetgate.proxy.login_identities import LoginIdentities
-from fleetgate.proxy.providers import RESERVED, ProxiedProviders
+from fleetgate.proxy.providers import LONGEST_PATH, RESERVED, ProxiedProviders
 from fleetgate.proxy.request_body import BodyMemory, RequestBody
 from fleetgate.proxy.returning_clients import ReturningClients
 from fleetgate.proxy.routes import Route, find_route, leaves_base
@@ -176,7 +176,7 @@ class Proxy:
         route = self._routes.get(path)
         if route is None:
             route = find_route(path, self._upstreams)
-            if route is not None:
+            if route is not None and len(path) <= LONGEST_PATH:
                 if len(self._routes) >= _MOST_ROUTES:
                     self._routes.clear()
                 self._routes[path] = route
@@ -270,7 +270,7 @@ class Proxy:
                 raise ProxyRefusal(400, "bad_request", f"x-fleetgate-hold: {error}") from None
         if b"priority" in said:
             number = said[b"priority"]
-            if not number.lstrip("-").isdecimal() or len(number) > 5 or abs(int(number)) > MAX_PRIORITY:
+            if not number.removeprefix("-").isdecimal() or len(number) > 5 or abs(int(number)) > MAX_PRIORITY:
                 valid = f"valid is a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}"
                 raise ProxyRefusal(400, "bad_request", f"x-fleetgate-priority {number[:20]!r}: {valid}")
             exchange.priority = int(number)

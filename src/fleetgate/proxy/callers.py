@@ -24,7 +24,7 @@ from fleetgate.proxy.calls.conversations import conversation_of
 from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
 from fleetgate.proxy.calls.shared_logins import SharedLogins
 from fleetgate.proxy.errors import ProxyRefusal
-from fleetgate.proxy.headers import bare_key, key_of, text_of, without_key
+from fleetgate.proxy.headers import bare_key, key_of, keys_in, text_of, without_keys
 from fleetgate.proxy.http_client.connection import UpstreamResponse
 from fleetgate.proxy.identity_question import ask_identity
 from fleetgate.proxy.key_accounts import ANY_KEY, KeyAccounts, KeyOwner
@@ -35,6 +35,7 @@ from fleetgate.proxy.routes import Route
 from fleetgate.proxy.unproven_keys import ACCOUNT as UNVERIFIED
 
 _MOST_NAMES = 4096
+_LONGEST_NAME = 300  # characters of a model's name: `clean_name` looks at fewer
 _MOST_GUARDS = 16
 STORED_S = 5.0  # how long a call waits until what was learned is stored
 _NO_PROJECT = Spec().project  # of a call that names none
@@ -69,7 +70,7 @@ class Callers:
     def read_key(self, exchange: Exchange, is_local: Callable[[], bool]) -> str:
         """The key that a request brings along, without ours; `is_local`: a trusted local user sent it. ProxyRefusal."""
         asked = exchange.headers
-        if len(asked.keys) == 1 and b"key=" not in exchange.query:  # as nearly all calls
+        if len(asked.keys) == 1 and not keys_in(exchange.query):  # as nearly all calls
             key = key_of(asked, b"")
             if key and key != ANY_KEY and not self._is_ours(key, exchange):
                 exchange.trusted = is_local()
@@ -77,13 +78,16 @@ class Callers:
         first = key_of(asked, exchange.query)
         said = {name: text_of(bare_key(name, value)) for name, value in asked.keys.items()}
         ours = [name for name, key in said.items() if self._is_ours(key, exchange)]
+        ours_in_query = [key for key in keys_in(exchange.query) if self._is_ours(key, exchange)]
         first_is_ours = bool(first) and self._is_ours(first, exchange)
-        token = bool(ours) or first_is_ours
+        token = bool(ours or ours_in_query)
         if first_is_ours or first == ANY_KEY:  # it means the key of the config
             asked.keys.clear()
-            exchange.query = without_key(exchange.query)
+            exchange.query = without_keys(exchange.query)
         for name in ours:
             asked.keys.pop(name, None)
+        if ours_in_query:
+            exchange.query = without_keys(exchange.query, ours_in_query)
         exchange.shows_token = token and exchange.access_key is None
         exchange.trusted = token or is_local()
         key = key_of(asked, exchange.query)
@@ -263,6 +267,7 @@ class Callers:
 
     def _as_known(self, provider: str, account: str, name: str) -> str:
         """The model as the gate knows it: what cannot be in a name is left out of it."""
+        name = name[:_LONGEST_NAME]
         known = self._names.get((provider, account, name))
         if known is None:
             known = str(Model(provider, account, clean_name(name)))

@@ -5,9 +5,9 @@ Names in a request are in lower case already, as ASGI has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
-from urllib.parse import parse_qs
+from urllib.parse import unquote_to_bytes
 
 from fleetgate.proxy.sessions import SESSION_HEADERS
 from fleetgate.signals.content_encoding import narrowed
@@ -156,9 +156,7 @@ def key_of(asked: CallHeaders, query: bytes) -> str:
         value = asked.keys.get(name)
         if value:
             return text_of(bare_key(name, value))
-    if b"key=" in query:
-        return parse_qs(query.decode("latin-1")).get("key", [""])[0]
-    return ""
+    return next(iter(keys_in(query)), "")
 
 
 def bare_key(name: bytes, value: bytes) -> bytes:
@@ -183,9 +181,23 @@ def header_for(key: str, api: str, host: str) -> tuple[bytes, bytes]:
     return b"authorization", b"Bearer " + value
 
 
-def without_key(query: bytes) -> bytes:
-    """A query without `key=…`."""
-    return b"&".join(part for part in query.split(b"&") if not part.startswith(b"key="))
+def keys_in(query: bytes) -> list[str]:
+    """The keys that a query brings along, in `key=…`, which may be written with escapes."""
+    return [key for part in query.split(b"&") if (key := _key_in(part))] if query else []
+
+
+def without_keys(query: bytes, keys: Container[str] | None = None) -> bytes:
+    """A query without these keys; without all that it has, if none are named."""
+    if not query:
+        return query
+    found = ((part, _key_in(part)) for part in query.split(b"&"))
+    return b"&".join(part for part, key in found if key is None or not (keys is None or key in keys))
+
+
+def _key_in(part: bytes) -> str | None:
+    """The key in a part of a query; None if it names something else."""
+    name, _, value = part.partition(b"=")
+    return text_of(unquote_to_bytes(value.replace(b"+", b" "))) if unquote_to_bytes(name) == b"key" else None
 
 
 class ResponseHead(NamedTuple):

@@ -20,6 +20,7 @@ RESERVED = frozenset(
     ("", "v1", "p", "l", "concurrency", "metrics", "healthz", "readyz", "docs", "login", "openapi.json", "assets")
 )
 _MOST_PATHS = 1000
+LONGEST_PATH = 300  # a longer one is looked at each time: anyone can send long ones, and those of APIs are short
 _IDENTITY_PATHS = {"anthropic": "/v1/models"}  # every answer of this API names the organization of the token
 _BODILESS = frozenset(("GET", "HEAD", "DELETE", "OPTIONS"))
 
@@ -90,7 +91,7 @@ class ProxiedProvider:
             connections.authority.encode(),
             connections.extra,
         )
-        if not query:
+        if not query and len(path) <= LONGEST_PATH:
             if len(self._lines) >= _MOST_PATHS:
                 self._lines.clear()
             self._lines[method, path] = lines

@@ -8,6 +8,7 @@ no slot meanwhile: a body that is kept is complete before the request gets into 
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
@@ -26,7 +27,8 @@ _AT_ONCE_BYTES = 1 << 20  # a body up to this is handed over whole
 
 # Quotes inside a prompt are escaped, so this finds a key of the request, if not always the outermost.
 _MODEL = re.compile(rb'(?<!\\)"model"\s{0,20}:\s{0,20}"([^"\\]{1,200})"')
-_MODEL_SAID = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
+_MODEL_SAID = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.){0,1000}")')
+_MOST_SAID = 20  # places in a body that are tried: each try reads all of it
 # The names of the limit for the output: OpenAI's three (one of them Anthropic's), and Gemini's.
 _LIMIT = re.compile(
     rb'(?<!\\)"max(?:_completion_|_output_|_|Output)[tT]okens"\s{0,20}:\s{0,20}([0-9]{1,9})(?![0-9.eE])'
@@ -222,11 +224,11 @@ def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
     except (msgspec.MsgspecError, UnicodeDecodeError):  # as `read_call` has read it
         found = _MODEL.search(data)
         return data if found is None else _replaced(data, found, said[1:-1])
-    for found in _MODEL_SAID.finditer(data):
+    for found in islice(_MODEL_SAID.finditer(data), _MOST_SAID):
         changed = _replaced(data, found, said)
         if read_body_fields(changed).model == model:  # the outermost, and if it is said twice, the one that counts
             return changed
-    members = read_members(data)  # its name is written with escapes
+    members = read_members(data)  # its name is written with escapes, or after many others
     members["model"] = msgspec.Raw(said)
     return msgspec.json.encode(members)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetgate.proxy.body_pieces import body_pieces
 from fleetgate.proxy.calls.exchange import CallCandidate, Exchange
-from fleetgate.proxy.headers import Pairs, header_for, looked_at, without_key
+from fleetgate.proxy.headers import Pairs, header_for, looked_at, without_keys
 from fleetgate.proxy.http_client.connection import UpstreamRequest
 from fleetgate.proxy.login_identities import of_account
 from fleetgate.proxy.request_body import path_with_model, with_model, without_encoding
@@ -32,7 +32,7 @@ def upstream_request(exchange: Exchange, candidate: CallCandidate | None) -> Ups
         headers = of_account(headers, key)
     if key:
         headers.append(header_for(key, upstream.api, upstream.host))
-        query = without_key(query) if b"key=" in query else query
+        query = without_keys(query)
     else:
         headers += exchange.headers.keys.items()
     if body.is_small(data):
