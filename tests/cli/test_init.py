@@ -14,9 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from fleetgate.cli.init.config_text import config_text
+from fleetgate.cli.init.journal import Journal
 from fleetgate.cli.init.service import unit_text
+from fleetgate.cli.init.status_line import status_line_step
 from fleetgate.cli.init.survey import FoundAgent, Survey, survey
 from fleetgate.cli.main import invoke
+from fleetgate.cli.shims.startup_files import CannotChange
 from fleetgate.config.file import check, load
 from fleetgate.gate.liveness.foreign_agents import find
 
@@ -429,12 +432,31 @@ def test_the_status_line_is_set_and_its_removal_restores_every_byte(home: Home, 
 
 
 @pytest.mark.parametrize(
-    ("text", "note"),
-    [('{"statusLine":{"type":"command","command":"mine"}}', "which stays"), ('{ // mine\n"a":1}', "not plain JSON")],
+    ("data", "note"),
+    [
+        (b'{"statusLine":{"type":"command","command":"mine"}}', "which stays"),
+        (b'{ // mine\n"a":1}', "not plain JSON"),
+        (b'{"name":"Ren\xe9"}', "not plain JSON"),
+    ],
 )
-def test_a_status_line_of_the_user_and_settings_with_comments_stay(home: Home, text: str, note: str):
+def test_a_status_line_of_the_user_and_settings_with_comments_or_other_bytes_stay(home: Home, data: bytes, note: str):
     settings = home.folder / ".claude/settings.json"
     settings.parent.mkdir()
-    settings.write_text(text)
+    settings.write_bytes(data)
     assert note in home("--yes", "--with", "statusline").err
-    assert settings.read_text() == text
+    assert settings.read_bytes() == data
+
+
+@pytest.mark.parametrize("before", [None, "{}", '{"a": 1}'])
+def test_settings_that_another_program_writes_while_the_questions_are_asked_stay(home: Home, before: str | None):
+    settings = home.folder / ".claude/settings.json"
+    settings.parent.mkdir()
+    if before is not None:
+        settings.write_text(before)
+    step = status_line_step(os.environ)
+    assert not isinstance(step, str)
+    settings.write_text('{"model": "opus"}')
+    with pytest.raises(CannotChange, match="meanwhile"):
+        Journal().do(step)
+    assert settings.read_text() == '{"model": "opus"}'
+    assert not Journal().steps

@@ -58,7 +58,7 @@ def write_own(path: str, data: bytes, mode: int) -> None:
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         os.fchmod(fd, mode)
-        os.write(fd, data)
+        write_all(fd, data)
         os.fsync(fd)
         os.rename(draft, path)
     except BaseException:
@@ -66,6 +66,13 @@ def write_own(path: str, data: bytes, mode: int) -> None:
         raise
     finally:
         os.close(fd)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it: on a disk that is nearly full, one call writes a part, and only the next one fails."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 def make_folder(path: str) -> None:

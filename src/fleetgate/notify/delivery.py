@@ -21,7 +21,7 @@ from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.gate.outage_log import Trouble
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.protocol import Commit, LogReplaced, Position, StoreError
-from fleetgate.log.store_files import make_file
+from fleetgate.log.store_files import make_file, write_all
 from fleetgate.notify.messages import Message, messages_of, wanted
 from fleetgate.notify.senders import Document, sender
 from fleetgate.notify.targets import Saved, Target
@@ -198,7 +198,7 @@ class Notifier:
         fd = make_file(draft, exclusive=False, like=self._gate.folder)
         try:
             os.ftruncate(fd, 0)
-            os.write(fd, msgspec.json.encode(_SavedTargets(kept)))
+            write_all(fd, msgspec.json.encode(_SavedTargets(kept)))
             os.fsync(fd)
         finally:
             os.close(fd)

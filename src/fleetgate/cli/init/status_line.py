@@ -7,8 +7,8 @@ import os
 import shlex
 
 from fleetgate.cli.init.service import program_path
-from fleetgate.cli.init.steps import AnyStep, Insertion, NewFile
-from fleetgate.signals.agents.settings_files import read_text
+from fleetgate.cli.init.steps import AnyStep, Insertion, NewFile, exact_text
+from fleetgate.config.file import digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def status_line_step(environ: Mapping[str, str]) -> AnyStep | str:
     setting = {"type": "command", "command": f"{shlex.quote(program_path())} {COMMAND}"}
     if not os.path.lexists(path):
         return NewFile(path=path, text=json.dumps({"statusLine": setting}, indent=2) + "\n")
-    whole = read_text(path)
+    whole = exact_text(path)
     try:
         before = json.loads(whole)
     except ValueError:
@@ -38,7 +38,7 @@ def status_line_step(environ: Mapping[str, str]) -> AnyStep | str:
     at = whole.index("{") + 1
     text = f'\n  "statusLine": {json.dumps(setting)}{"," if before else ""}'
     assert json.loads(whole[:at] + text + whole[at:]) == {**before, "statusLine": setting}
-    return Insertion(path=path, text=text, at=at, about=_ABOUT)
+    return Insertion(path=path, text=text, at=at, about=_ABOUT, seen=digest(whole.encode()))
 
 
 def _is_ours(settings: object) -> bool:

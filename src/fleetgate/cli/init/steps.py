@@ -51,6 +51,8 @@ class NewFile(Step, frozen=True, tag="file", kw_only=True):
         return os.path.lexists(self.path)
 
     def do(self) -> None:
+        if os.path.lexists(self.path):
+            raise CannotChange(f"{self.path} stays: another program has made it meanwhile; try again")
         if why := other_writer(os.path.dirname(self.path)):
             raise CannotChange(f"{self.path} is not made, because another user could replace it: {why}")
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
@@ -112,20 +114,23 @@ class Insertion(Step, frozen=True, tag="insertion", kw_only=True):
     text: str
     at: int  # in characters
     about: str
+    seen: str = ""  # the digest of the file for which the place was chosen
 
     @property
     def change(self) -> str:
         return self.about
 
     def is_done(self) -> bool:
-        return self.text in _text(self.path)
+        return self.text in exact_text(self.path)
 
     def do(self) -> None:
-        whole = _text(self.path)
+        whole = exact_text(self.path)
+        if self.seen and digest(whole.encode()) != self.seen:
+            raise CannotChange(f"{self.path} stays: another program has changed it meanwhile; try again")
         _replace(self.path, whole[: self.at] + self.text + whole[self.at :])
 
     def undo(self) -> str:
-        whole = _text(self.path)
+        whole = exact_text(self.path)
         if whole.count(self.text) != 1:
             return f"{self.path}: {self.about} was changed since, and stays"
         _replace(self.path, whole.replace(self.text, ""))
@@ -164,7 +169,10 @@ class StartedService(Step, frozen=True, tag="service", kw_only=True):
 AnyStep = NewFile | AddedBlock | NewShim | Insertion | StartedService
 
 
-def _text(path: str) -> str:
+def exact_text(path: str) -> str:
+    """A file as it is, with its line ends; "" where it is not there, or no text."""
+    if not os.path.isfile(path):
+        return ""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             return file.read()

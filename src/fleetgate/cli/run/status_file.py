@@ -29,9 +29,9 @@ class Status:
         self.note(**facts)
         if not self._path:
             return
-        draft = f"{self._path}.{os.getpid()}.tmp"
+        draft = f"{self._path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"  # others may write to its folder
         try:
-            with open(draft, "wb") as file:
+            with open(draft, "xb") as file:
                 file.write(printable_json(msgspec.json.encode(self._facts).decode()).encode() + b"\n")
             os.replace(draft, self._path)
         except OSError as error:

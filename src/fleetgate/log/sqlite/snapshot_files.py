@@ -11,7 +11,7 @@ import os
 from zlib import crc32
 
 from fleetgate.log.protocol import Position
-from fleetgate.log.store_files import make_file, make_inner_folder, remove_file, sync_folder
+from fleetgate.log.store_files import make_file, make_inner_folder, remove_file, sync_folder, write_all
 
 
 def write(folder: str, data: bytes, position: Position) -> int:
@@ -23,7 +23,7 @@ def write(folder: str, data: bytes, position: Position) -> int:
     try:
         fd = make_file(aside, exclusive=True, like=os.path.dirname(folder))
         try:
-            _write_all(fd, data)
+            write_all(fd, data)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -60,9 +60,3 @@ def discard(folder: str, before: int) -> None:
 
 def _name(commit: int, id: str, checksum: int) -> str:
     return f"{commit}-{id}-{checksum:08x}.json"
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
