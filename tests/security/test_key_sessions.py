@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import sleep
 
 import pytest
 
+from fleetgate.api.events.sse import KEY_CHECK_S
 from tests.api.served import Served
 from tests.api.test_access_keys import create
+from tests.api.test_event_stream import stream
 from tests.security.test_sessions import pair_of
 
 CAP = {"selector": "safe", "cap": 2}
@@ -55,6 +58,25 @@ def test_e1_a_session_ends_when_its_key_is_rotated_or_removed(gate: Served, how:
     if how == "rm":  # nor does a new key of the same name bring it back
         create(gate, name, "--role", "admin")
         assert gate.request("PUT", "/v1/caps", CAP, token="", **pair).status == 401
+
+
+@pytest.mark.parametrize("how", ["rotate", "rm"])
+@pytest.mark.parametrize("by", ["key", "session"])
+def test_e1_a_stream_of_events_ends_when_its_key_is_rotated_or_removed(gate: Served, how: str, by: str):
+    name = f"listener-{how}-{by}"
+    key = create(gate, name, "--role", "viewer")
+    shown = {"Authorization": f"Bearer {key}"} if by == "key" else signed_in(gate, key)
+    with stream(gate, **shown) as reader:
+        assert reader.next().event == "hello"
+        assert gate.cli("key", how, name).returncode == 0
+        sleep(KEY_CHECK_S)  # it may hear of this for so long
+        gate.cap("safe", 3)
+        told = []
+        with pytest.raises(EOFError):
+            while True:
+                told.append(reader.next().event)
+        assert "rule_set" not in told
+        gate.ok("DELETE", "/v1/caps?selector=safe")
 
 
 def test_e1_a_session_ends_when_its_key_expires(gate: Served):

@@ -28,7 +28,7 @@ def test_a_file_that_does_not_fit_on_the_disk_leaves_the_old_one_whole(tmp_path:
     done = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=True)
     assert done.stdout == "File too large\n"
     assert path.read_text() == "before"
-    assert os.listdir(tmp_path) == [".bashrc"]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_status_file_in_a_folder_of_others_overwrites_no_file_that_a_link_there_leads_to(tmp_path: Path) -> None:

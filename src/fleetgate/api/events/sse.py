@@ -20,7 +20,9 @@ from fleetgate.api.events.feed import FeedEvent, FeedListener, Notice, words
 from fleetgate.api.history_reader import unhurried
 from fleetgate.api.router.route import DocumentedAnswer, Header, get
 from fleetgate.api.routes.read import Types, event_types
+from fleetgate.api.security.caller import Caller
 from fleetgate.api.service import Service
+from fleetgate.core.access.keys import AccessKey
 from fleetgate.front.asgi import Receive, Scope, Send, request_of
 from fleetgate.front.request import ClientRequest
 from fleetgate.log.protocol import Log
@@ -28,6 +30,7 @@ from fleetgate.present.json.events import TYPES
 from fleetgate.present.log_time import LogTimes
 
 HEARTBEAT_S = 15.0
+KEY_CHECK_S = 1.0
 STUCK_S = 30.0  # a reader that takes nothing for this long is disconnected
 _AT_ONCE = 500
 
@@ -53,6 +56,7 @@ LastEventId = Annotated[
 )
 async def events(
     service: Service,
+    caller: Caller,
     since: Since | None = None,
     types: Types = "",
     last_event_id: LastEventId | None = None,
@@ -63,14 +67,18 @@ async def events(
         if not last_event_id.isdecimal():
             raise RequestRefused(400, "bad_request", "Last-Event-ID: valid is a sequence number of the log")
         since = int(last_event_id)
-    return Stream(service, since, frozenset(tag for tag, each in TYPES.items() if each in wanted))
+    return Stream(service, since, frozenset(tag for tag, each in TYPES.items() if each in wanted), caller.key)
 
 
 class Stream:
     """One reader's stream, as an ASGI application."""
 
-    def __init__(self, service: Service, since: int | None, wanted: frozenset[str]) -> None:
+    def __init__(
+        self, service: Service, since: int | None, wanted: frozenset[str], key: AccessKey | None = None
+    ) -> None:
         self._service = service
+        self._key = key  # of the reader; the stream ends with it
+        self._key_checked_at = asyncio.get_running_loop().time()
         self._since = since
         self._wanted = wanted
         self._seq = 0  # reached, sent or not
@@ -131,7 +139,7 @@ class Stream:
         return read
 
     async def _follow(self, listener: FeedListener) -> None:
-        while True:
+        while self._key_is_valid():
             if not listener.pending and not listener.behind:
                 listener.ready.clear()
                 try:
@@ -139,7 +147,7 @@ class Stream:
                         await listener.ready.wait()
                 except TimeoutError:
                     await self._put(b": still here\nid: %d\n\n" % self._seq)
-                    continue
+                continue
             if listener.behind:
                 text = "you read too slowly, and the stream ends: connect again to continue from your last id"
                 await self._put(notice("behind", {"seq": self._seq, "text": text}))
@@ -157,6 +165,14 @@ class Stream:
             await self._put(*lines)
             if stops:
                 return
+
+    def _key_is_valid(self) -> bool:
+        """Whether the reader's key is still what it was, looked up once a second; so it is without a key."""
+        now = asyncio.get_running_loop().time()
+        if self._key is None or now - self._key_checked_at < KEY_CHECK_S:
+            return True
+        self._key_checked_at = now
+        return self._service.access.named_key(self._key.name) == self._key
 
     def _line(self, event: FeedEvent) -> bytes:
         if self._wanted and event.type not in self._wanted:
