@@ -112,7 +112,7 @@ def test_every_answer_of_a_provider_is_isolated_and_keeps_what_agents_need(proxi
         assert answer.headers[name.lower()] == value, name
     for name, value in HARMFUL.items():
         assert answer.headers.get(name.lower()) != value, name
-    assert answer.headers.get("location") == ("/v1/elsewhere" if path == "/moved" else None)
+    assert answer.headers.get("location") == ("/fake/v1/elsewhere" if path == "/moved" else None)
 
 
 def test_errors_that_the_proxy_makes_itself_are_isolated_too(proxied: Proxied):

@@ -103,6 +103,14 @@ class ProxiedProvider:
             path = self._without_base(path)
         return self._base + path or b"/"
 
+    def url_of(self, path: bytes) -> str:
+        """The whole URL of a path."""
+        return f"{self._url.scheme}://{self._url.netloc}{self.target(path).decode('latin-1')}"
+
+    def is_below_base(self, path: bytes) -> bool:
+        """Whether a path of the provider is in the base URL."""
+        return path == self._base or path.startswith(self._base + b"/")
+
     def _without_base(self, path: bytes) -> bytes:
         """The path without what the base URL ends in."""
         own = self._segments

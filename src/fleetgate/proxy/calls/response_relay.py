@@ -17,6 +17,7 @@ from fleetgate.proxy.calls.retries import describe_error
 from fleetgate.proxy.errors import ProxyRefusal, headers_of, shape_of
 from fleetgate.proxy.headers import ISOLATED, Pairs, ResponseHead, passed_back
 from fleetgate.proxy.http_client.connection import UpstreamResponse
+from fleetgate.proxy.redirects import with_safe_redirect
 from fleetgate.signals.outcome import outcome
 
 _NO_BODY = (204, 304)
@@ -71,6 +72,8 @@ class ResponseRelay:
         exchange.headed_at = perf_counter()
         self._on_head(exchange, response)
         head = passed_back(response.raw_headers, bodiless=status in _NO_BODY)
+        if 300 <= status < 400:
+            head = head._replace(lines=with_safe_redirect(exchange, self._client, head.lines))
         if exchange.early is not None:
             exchange.early.stop()
         if exchange.early is None or not exchange.early.begun:
