@@ -14,8 +14,9 @@ from typing import Any
 
 import click
 
+from fleetgate.cli.access.remote_service import ServiceAway
 from fleetgate.cli.service.client import ServiceClient
-from fleetgate.core.errors import BadRequest
+from fleetgate.core.errors import BadRequest, FleetgateError
 
 VARIABLE = "FLEETGATE_SERVICE"
 # What is done over HTTP, by the module of fleetgate.cli.service that has a function for it.
@@ -58,7 +59,13 @@ def _replace(path: str, command: click.Command, url: str) -> None:
 
     def send(**options: Any) -> int | None:
         found = getattr(importlib.import_module(f"fleetgate.cli.service.{module}"), path.replace(" ", "_"))
-        code: int | None = found(ServiceClient(url), **options)
+        try:
+            code: int | None = found(ServiceClient(url), **options)
+        except FleetgateError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:  # it is no service, or of another version
+            why = f"{type(error).__name__} {error}"
+            raise ServiceAway(f"the service at {url} does not answer as this version needs: {why}") from error
         return code
 
     command.callback = send
