@@ -28,6 +28,7 @@ START_S = 10.0  # until a node that was started answers
 _AGAIN_S = 0.01
 _HOLD_TRIES = 10
 _START_AGAIN_S = 2.0  # many processes notice at once that there is no node: one starts it
+_MOST_LOG_BYTES = 1 << 20  # of node.log: while a store is away, every start of a node writes to it
 _COMES_S = 4.0  # the time that a node needs to start on a busy machine
 _OURS = frozenset({"FLEETGATE_LEASE", "FLEETGATE_MODEL", "FLEETGATE_PROJECT"})  # of one run, and not of the node
 
@@ -159,14 +160,27 @@ def start(folder: str) -> None:
     if not _starting(folder).take():
         return
     from fleetgate.gate.python_command import python_command
-    from fleetgate.log.store_files import make_file
 
-    out = make_file(f"{folder}/node.log", exclusive=False)
+    out = _open_log(f"{folder}/node.log")
     try:
-        os.lseek(out, 0, os.SEEK_END)
         _spawn(python_command("fleetgate", "node", "--by-itself"), out)
     finally:
         os.close(out)
+
+
+def _open_log(path: str) -> int:
+    """The file that nodes write to, each behind what is there. A large one becomes `.1` first."""
+    from fcntl import F_GETFL, F_SETFL, fcntl
+
+    from fleetgate.log.store_files import make_file
+
+    out = make_file(path, exclusive=False)
+    if os.fstat(out).st_size > _MOST_LOG_BYTES:
+        os.close(out)
+        os.replace(path, f"{path}.1")
+        out = make_file(path, exclusive=False)
+    fcntl(out, F_SETFL, fcntl(out, F_GETFL) | os.O_APPEND)
+    return out
 
 
 def ended(folder: str) -> None:
