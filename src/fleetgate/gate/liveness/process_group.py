@@ -16,10 +16,15 @@ KILL_AFTER_S = 10.0  # how long an agent may take to end after TERM
 
 
 class AgentProcesses:
-    """Those of the agent with this pid. A descendant that left the group is not one of them: it wanted to leave."""
+    """Those of the agent with this pid. A descendant that left the group is not one of them: it wanted to leave.
+
+    The system gives the number of a group to another process only when the whole group is gone. So where a process of
+    that pid has started later than the agent, nothing is left of a group that the agent led.
+    """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
+        self._start = _start(pid)  # b"" where /proc does not show it
         try:
             self._group = os.getpgid(pid)
         except OSError:
@@ -30,24 +35,30 @@ class AgentProcesses:
         """Send signals to all of them."""
         for number in numbers:
             if self._group == self._pid:
-                _send(os.killpg, self._pid, number)
+                if not self._is_reused():
+                    _send(os.killpg, self._pid, number)
                 continue
             self._look()
-            for pid in self._family or (self._pid,):
+            for pid in self._family or (() if self._is_reused() else (self._pid,)):
                 _send(os.kill, pid, number)
 
     def live(self) -> bool:
         """Whether one of them has not ended."""
         if self._group == self._pid:
-            return group_lives(self._pid)
+            return not self._is_reused() and group_lives(self._pid)
         self._look()
         return bool(self._family) or (not pids_in_proc() and _exists(self._pid))
+
+    def _is_reused(self) -> bool:
+        """Whether the pid is another process's by now."""
+        now = _start(self._pid)
+        return bool(now and self._start) and now != self._start
 
     def _look(self) -> None:
         """Find the agent, its descendants, and those of them whose parent has ended since the last look."""
         found = {pid: entry for pid in pids_in_proc() if (entry := _entry(pid)) is not None}
         known = {pid for pid, start in self._family.items() if pid in found and found[pid].start == start}
-        if not self._family and self._pid in found:
+        if not self._family and self._pid in found and not self._is_reused():
             known.add(self._pid)
         more = known
         while more:
@@ -103,12 +114,25 @@ class _Entry:
 
 
 def _entry(pid: int) -> _Entry | None:
+    fields = _fields(pid)
+    if not fields or fields[0] in (b"Z", b"X"):
+        return None
+    return _Entry(int(fields[1]), int(fields[2]), fields[19])
+
+
+def _start(pid: int) -> bytes:
+    """When a process started, even if it has ended and is not reaped; b"" where that cannot be seen."""
+    fields = _fields(pid)
+    return fields[19] if fields else b""
+
+
+def _fields(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat behind the name; none where there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b") ")[2].split()
+            return file.read().rpartition(b") ")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X") else _Entry(int(fields[1]), int(fields[2]), fields[19])
+        return []
 
 
 def _exists(pid: int) -> bool:
