@@ -17,6 +17,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic, sleep, time
 from types import FrameType
 
@@ -29,6 +30,7 @@ from fleetgate.gate.serving.service_address import remove_address
 from fleetgate.present.wall_time import utc
 
 _LOOK_S = 0.1
+_TOUCH_S = 3600.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0  # before a process that died is started again
 _CUT_S = GRACEFUL_S + 10.0  # how long a process may take to stop
 
@@ -106,9 +108,12 @@ class SharedTrouble:
         """Write it, if it has changed."""
         text = self._trouble()
         if text != self._written:
-            with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(file.name, self._path)
+            try:
+                with open(f"{self._path}.new", "w", encoding="utf-8") as file:
+                    file.write(text)
+                os.replace(file.name, self._path)
+            except OSError:
+                return  # a full disk: the service goes on without this
             self._written = text
 
 
@@ -119,6 +124,30 @@ def read_trouble(folder: str) -> str:
             return file.read()
     except FileNotFoundError:
         return ""
+
+
+class SharedFolder:
+    """The folder that the processes share, which only this user can enter.
+
+    Many systems remove what nobody has touched in their folder for temporary files for some days: this is touched.
+    """
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="fleetgate-serve-")
+        self._touched_at = time()  # the wall clock, which goes on while the machine sleeps
+
+    def keep(self) -> None:
+        """Touch it, if it is time. Called often."""
+        if abs(time() - self._touched_at) < _TOUCH_S:
+            return
+        self._touched_at = time()
+        with suppress(OSError):
+            os.utime(self.path)
+            for entry in os.scandir(self.path):
+                os.utime(entry.path)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
 class Supervisor:
@@ -186,8 +215,16 @@ def _serve(
     tell: Callable[[str, str], None],
 ) -> int:
     me = process_identity.this_process()
-    shared = tempfile.mkdtemp(prefix="fleetgate-serve-")  # which only this user can enter
-    supervisor = Supervisor([ServiceProcess(command(port, shared)) for _ in range(number)], options.announce or say)
+    shared = SharedFolder()
+    trouble = SharedTrouble(shared.path, options.workers_trouble)
+    supervisor = Supervisor(
+        [ServiceProcess(command(port, shared.path)) for _ in range(number)], options.announce or say
+    )
+
+    def look() -> None:
+        trouble.write()
+        shared.keep()
+
     try:
         code = supervisor.start()
         if code is not None:
@@ -195,9 +232,9 @@ def _serve(
         tell(me, utc(int(time() * 1000)) or "")
         if options.on_ready is not None:
             options.on_ready()
-        supervisor.watch(SharedTrouble(shared, options.workers_trouble).write)
+        supervisor.watch(look)
         return 0
     finally:
         remove_address(folder, me)
         supervisor.stop()
-        shutil.rmtree(shared, ignore_errors=True)
+        shared.remove()
