@@ -119,3 +119,25 @@ def test_a_hostile_call_of_a_model_is_refused_or_takes_its_slot(tmp_path_factory
 def test_a_body_that_is_not_quite_json_can_still_go_to_the_next_model():
     body = b'{"model": "m1", "more": NaN}'
     assert with_model(body, 'm"2', b"application/json") == b'{"model": "m\\"2", "more": NaN}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param('{"model": "m1", "messages": []}'.encode("utf-16"), id="UTF-16"),
+        pytest.param(b'{"Model": "m1", "messages": []}', id="another letter case"),
+        pytest.param(b'{"model": "m1", "messages": [], "more": NaN}', id="NaN, as text"),
+    ],
+)
+def test_a_call_that_only_some_providers_can_read_waits_for_its_slot(
+    tmp_path_factory: pytest.TempPathFactory, body: bytes
+):
+    with (
+        FakeProvider() as provider,
+        Proxied(tmp_path_factory.mktemp("proxied"), provider, requests='"fake/m1" = 1') as proxied,
+    ):
+        assert proxied.lease("fake/m1", kind="requests").status == 201
+        seen = len(provider.seen)
+        answer = proxied.chat(body=body, x_api_key=proxied.token, x_fleetgate_hold="100ms", Content_Type="text/plain")
+        assert answer.status == 429, answer.body
+        assert len(provider.seen) == seen

@@ -11,6 +11,7 @@ from time import process_time
 import pytest
 
 from fleetgate.proxy.body_pieces import body_pieces
+from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.request_body import (
     ATTACHMENT_BYTES,
     MOST_OUTPUT,
@@ -136,6 +137,42 @@ def test_x3_a_model_cannot_break_out_of_its_place_in_a_path() -> None:
 @pytest.mark.parametrize("said", [b"", b"[]", b"{", b'{"model":1}', b'{"model":null}', b"\xff\xfe", b"[" * 100_000])
 def test_x1_what_names_no_model_names_none(said: bytes) -> None:
     assert read_call(asyncio.run(_read(_body(said))), JSON).model == ""
+
+
+@pytest.mark.parametrize("kind", [JSON, b"text/plain", b"application/vnd.api+json", b""])
+@pytest.mark.parametrize(
+    ("said", "model"),
+    [
+        ('{"model":"m1","x":1}'.encode("utf-16"), "m1"),
+        ('{"model":"m1","x":1}'.encode("utf-16-le"), "m1"),
+        ('{"model":"m1","x":1}'.encode("utf-16-be"), "m1"),
+        ('{"model":"m1","x":1}'.encode("utf-32"), "m1"),
+        ('\ufeff{"model":"m1"}'.encode(), "m1"),
+        (b'{"model":"m1","x":NaN}', "m1"),
+        (b'{"model":"m1","x":"\xff"}', "m1"),
+        (b'{"x":NaN,"Model":"m1"}', "m1"),
+        (b'{"mod\\u0065l":"m1","x":NaN}', "unknown"),
+        (b'{"Model":"m1"}', "m1"),
+        (b'{"MODEL":"m1","model":"m1"}', "m1"),
+        (b'{"\\u004dodel":"m1"}', "m1"),
+        (b'{"modeL":"m\\u0031"}', "unknown"),
+        (b'{"modeL":7}', "unknown"),
+    ],
+)
+def test_x1_a_model_that_some_provider_would_read_is_read(said: bytes, model: str, kind: bytes) -> None:
+    """Python's `json` reads UTF-16 and NaN; Go reads names in any letter case, and bytes that are no UTF-8."""
+    assert read_call(asyncio.run(_read(_body(said))), kind).model == model
+
+
+@pytest.mark.parametrize("said", [b'{"model":"cheap","Model":"dear"}', b'{"Model":"dear","MODEL":"cheap"}'])
+def test_x1_a_body_that_names_two_models_for_providers_of_two_kinds_is_refused(said: bytes) -> None:
+    with pytest.raises(ProxyRefusal, match="several models"):
+        read_call(asyncio.run(_read(_body(said))), JSON)
+
+
+def test_x3_a_body_in_utf_16_gets_another_model_too() -> None:
+    changed = with_model('{"model":"old","x":"é"}'.encode("utf-16"), "new", JSON)
+    assert json.loads(changed) == {"model": "new", "x": "é"}
 
 
 def test_of_a_large_body_the_beginning_tells_the_model() -> None:

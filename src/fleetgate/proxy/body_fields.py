@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
+from operator import attrgetter
+from typing import Any
+
 import msgspec
 from msgspec import Struct
 
@@ -27,6 +31,21 @@ class GeminiLimits(Struct):
     n: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="candidateCount")
 
 
-read_body_fields = msgspec.json.Decoder(Fields).decode
+# Servers written in Go read the names of members in any letter case. These are the others of `model`.
+_OTHER_NAMES = ["".join(letters) for letters in product(*zip("model", "MODEL", strict=True))][1:]
+_AnyCase = msgspec.defstruct(
+    "_AnyCase",
+    [(name, msgspec.Raw, msgspec.field(default=msgspec.Raw())) for name in _OTHER_NAMES],
+    bases=(Fields,),
+)
+_others = attrgetter(*_OTHER_NAMES)
+read_body_fields: Any = msgspec.json.Decoder(_AnyCase).decode  # returns Fields
+
+
+def other_models(fields: Fields) -> list[bytes]:
+    """The values of members that are called `model`, but in another letter case."""
+    return [bytes(raw) for raw in _others(fields) if raw]
+
+
 read_gemini_limits = msgspec.json.Decoder(GeminiLimits).decode
 read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -7,6 +7,7 @@ no slot meanwhile: a body that is kept is complete before the request gets into 
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -16,7 +17,7 @@ import msgspec
 
 from fleetgate.core.prices import Price
 from fleetgate.core.usage import Size
-from fleetgate.proxy.body_fields import Fields, read_body_fields, read_gemini_limits, read_members
+from fleetgate.proxy.body_fields import Fields, other_models, read_body_fields, read_gemini_limits, read_members
 from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.signals.content_encoding import Undecodable, decoded
 
@@ -27,6 +28,8 @@ _AT_ONCE_BYTES = 1 << 20  # a body up to this is handed over whole
 
 # Quotes inside a prompt are escaped, so this finds a key of the request, if not always the outermost.
 _MODEL = re.compile(rb'(?<!\\)"model"\s{0,20}:\s{0,20}"([^"\\]{1,200})"')
+_ANY_CASE = re.compile(_MODEL.pattern, re.IGNORECASE)
+_QUOTED = re.compile(rb'"([^"\\]{1,200})"')
 _MODEL_SAID = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.){0,1000}")')
 _MOST_SAID = 20  # places in a body that are tried: each try reads all of it
 # The names of the limit for the output: OpenAI's three (one of them Anthropic's), and Gemini's.
@@ -144,17 +147,40 @@ def read_fields(data: bytes, content_type: bytes, encoding: bytes = b"", *, whol
     if not whole:
         found = _MODEL.search(data)
         return CallFields(_text(found) or "unknown", _text_bytes(data), _limit_in(data))
+    data = _as_utf8(data)
     try:
         fields = read_body_fields(data)
     except RecursionError:
         raise ProxyRefusal(400, "bad_json", "the body is nested too deeply: its model cannot be read") from None
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        if content_type and not content_type.lower().startswith(b"application/json"):
-            return CallFields("", len(data))
         # The provider says what is wrong with it, or reads it all the same: then it needs its slot.
-        return CallFields(_text(_MODEL.search(data)), _text_bytes(data), _limit_in(data))
+        return CallFields(_model_in(data), _text_bytes(data), _limit_in(data))
+    if others := other_models(fields):
+        return CallFields(_the_model(fields.model, others), _text_bytes(data), _most_output(fields))
     messages = fields.messages or fields.input or fields.contents
     return CallFields(fields.model, _text_bytes(data), _most_output(fields), messages)
+
+
+def _as_utf8(data: bytes) -> bytes:
+    """The same text: some servers read JSON in UTF-16 and UTF-32, too."""
+    if b"\0" not in data[:4]:
+        return data
+    return data.decode(json.detect_encoding(data), "replace").encode("utf-8", "replace")
+
+
+def _the_model(model: str, others: list[bytes]) -> str:
+    """The model of a body that has it under a name in another letter case, too. ProxyRefusal if they differ."""
+    said = {_text(_QUOTED.fullmatch(other)) for other in others} | ({model} if model else set())
+    if len(said) > 1:
+        raise ProxyRefusal(400, "bad_json", "the body names several models, in different letter cases: send one")
+    return said.pop() or "unknown"
+
+
+def _model_in(data: bytes) -> str:
+    """The model of a body that is not quite JSON; `unknown` of an object in which its name may have escapes."""
+    if b'"model"' in data.lower() and (found := _MODEL.search(data) or _ANY_CASE.search(data)):
+        return _text(found)
+    return "unknown" if b"\\u00" in data and data.lstrip()[:1] == b"{" else ""
 
 
 def _text(found: re.Match[bytes] | None) -> str:
@@ -218,6 +244,7 @@ def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
         found = _FORM_MODEL.search(data)
         return data if found is None else _replaced(data, found, model.encode())
     said = msgspec.json.encode(model)
+    data = _as_utf8(data)
     try:
         if read_body_fields(data).model == model:
             return data
