@@ -55,6 +55,9 @@ def test_an_upgrade_of_a_request_with_a_body_is_answered_too(shared: Proxied, pa
         ("/fake/model/us.anthropic.claude-x-v1:0/invoke-with-response-stream", "us.anthropic.claude-x-v1:0"),
         ("/fake/model/amazon.nova-pro/converse", "amazon.nova-pro"),
         ("/fake/model/amazon.nova-pro/converse-stream", "amazon.nova-pro"),
+        ("/gemini/v1beta/%6dodels/g:generateContent", "g"),
+        ("/gemini/v1beta/models/g%3AgenerateContent", "g"),
+        ("/fake/openai/Deployments/d/chat/completions", "d"),
     ],
 )
 def test_a_call_takes_a_slot_by_the_model_in_its_path_and_counting_takes_none(

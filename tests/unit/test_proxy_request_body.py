@@ -21,6 +21,7 @@ from fleetgate.proxy.request_body import (
     path_with_model,
     read_call,
     read_fields,
+    readable_path,
     with_model,
 )
 
@@ -162,6 +163,64 @@ def test_x1_what_names_no_model_names_none(said: bytes) -> None:
 def test_x1_a_model_that_some_provider_would_read_is_read(said: bytes, model: str, kind: bytes) -> None:
     """Python's `json` reads UTF-16 and NaN; Go reads names in any letter case, and bytes that are no UTF-8."""
     assert read_call(asyncio.run(_read(_body(said))), kind).model == model
+
+
+def _form(*parts: str) -> bytes:
+    return "".join(f"--xx\r\n{part}\r\n" for part in parts).encode() + b"--xx--\r\n"
+
+
+@pytest.mark.parametrize("kind", [FORM, FORM.title(), b"MULTIPART/FORM-DATA; boundary=xx"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        _form('Content-Disposition: form-data; name="model"\r\n\r\nwhisper-1'),
+        _form("Content-Disposition: form-data; name=model\r\n\r\nwhisper-1"),
+        _form('content-disposition: form-data; NAME = "model" ; x=y\r\nContent-Type: text/plain\r\n\r\nwhisper-1'),
+        _form('Content-Disposition: form-data; name="model"; filename=""\r\n\r\nwhisper-1'),
+        _form("Content-Disposition: form-data; name*=UTF-8''model\r\n\r\nwhisper-1"),
+        _form('Content-Disposition: form-data; name="model"\r\n\r\nwhisper-1').replace(b"\r\n", b"\n"),
+        _form(
+            'Content-Disposition: form-data; name="file"; filename="model"\r\n\r\ncheap',
+            'Content-Disposition: form-data; name="model"\r\n\r\nwhisper-1',
+        ),
+    ],
+)
+def test_x1_the_model_of_a_form_is_read_however_it_is_written(said: bytes, kind: bytes) -> None:
+    assert read_call(asyncio.run(_read(_body(said))), kind).model == "whisper-1"
+
+
+@pytest.mark.parametrize("models", [("cheap", "dear"), ("same", "same"), ("\r\n",) * 1_000_000])
+def test_x1_a_form_that_names_several_models_is_refused_soon(models: tuple[str, ...]) -> None:
+    said = _form(*(f'Content-Disposition: form-data; name="model"\r\n\r\n{model}' for model in models))
+    before = process_time()
+    with pytest.raises(ProxyRefusal, match="several models"):
+        read_call(asyncio.run(_read(_body(said))), FORM)
+    assert process_time() - before < 1.0
+
+
+def test_x1_a_large_form_whose_model_may_come_later_takes_a_slot() -> None:
+    start = b'--xx\r\nContent-Disposition: form-data; name="file"\r\n\r\n'
+    body = _body(start, b"x" * 100, b"x", store=BodyMemory(each=32))
+    assert read_call(asyncio.run(_read(body)), FORM).model == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "plain"),
+    [
+        ("/v1beta/%6dodels/g:generateContent", "g", "/v1beta/models/g:generateContent"),
+        ("/v1beta/models/g%3AgenerateContent", "g", "/v1beta/models/g:generateContent"),
+        ("/v1beta/models/g%3agenerateContent", "g", "/v1beta/models/g:generateContent"),
+        ("/v1beta//models//g:generateContent", "g", "/v1beta//models//g:generateContent"),
+        ("/openai/Deployments/d/chat/completions", "d", "/openai/Deployments/d/chat/completions"),
+        ("/%6Dodel/a.b-v1%3A0/invoke", "a.b-v1:0", "/model/a.b-v1:0/invoke"),
+        ("/model/a.b-v1%3A0/%69nvoke", "a.b-v1:0", "/model/a.b-v1:0/invoke"),
+        ("/v1beta/models/caf%C3%A9:generateContent", "caf%C3%A9", "/v1beta/models/caf%C3%A9:generateContent"),
+        ("/v1/%6dessages", "", "/v1/%6dessages"),
+    ],
+)
+def test_x1_the_model_in_a_path_is_read_however_it_is_written(path: str, model: str, plain: str) -> None:
+    assert readable_path(path.encode()) == plain.encode()
+    assert model_in_path(plain) == model
 
 
 @pytest.mark.parametrize("said", [b'{"model":"cheap","Model":"dear"}', b'{"Model":"dear","MODEL":"cheap"}'])

@@ -30,7 +30,14 @@ from fleetgate.proxy.identity_question import ask_identity
 from fleetgate.proxy.key_accounts import ANY_KEY, KeyAccounts, KeyOwner
 from fleetgate.proxy.login_identities import LoginIdentities, is_unnamed
 from fleetgate.proxy.providers import ProxiedProviders
-from fleetgate.proxy.request_body import clean_name, is_counted, model_in_path, read_call, without_encoding
+from fleetgate.proxy.request_body import (
+    clean_name,
+    is_counted,
+    model_in_path,
+    read_call,
+    readable_path,
+    without_encoding,
+)
 from fleetgate.proxy.routes import Route
 from fleetgate.proxy.unproven_keys import ACCOUNT as UNVERIFIED
 
@@ -179,6 +186,7 @@ class Callers:
     def _name_model(self, exchange: Exchange, login: str) -> None:
         if not is_counted(exchange.method, exchange.path):
             return
+        exchange.path = readable_path(exchange.path)
         exchange.name = model_in_path(exchange.path.decode("latin-1"))
         exchange.model_in_path = bool(exchange.name)
         try:

@@ -11,7 +11,7 @@ import json
 import re
 from itertools import islice
 from typing import NamedTuple, Protocol
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 import msgspec
 
@@ -36,11 +36,19 @@ _MOST_SAID = 20  # places in a body that are tried: each try reads all of it
 _LIMIT = re.compile(
     rb'(?<!\\)"max(?:_completion_|_output_|_|Output)[tT]okens"\s{0,20}:\s{0,20}([0-9]{1,9})(?![0-9.eE])'
 )
-_FORM_MODEL = re.compile(rb'name="?model"?\r\n(?:[^\r\n]{1,200}\r\n){0,4}\r\n([^\r\n]{1,200})\r\n')
-_PATH_MODEL = re.compile(
-    r"/(?:models|deployments|tunedModels)/(?P<model>[^/:?]+)(?=[:/])"
-    r"|/model/(?P<bedrock>[^/?]+)(?=/(?:invoke|converse))"  # a name of Bedrock's has colons in it
+# Of the part of a form that has the model: the line with its name, and what follows that.
+_NAMED_MODEL = re.compile(
+    rb"[;\s]name(?:[ \t]*=[ \t]*\"?|\*[ \t]*=[ \t]*[\w-]*'[\w-]*')model\"?[ \t]*(?:;[^\r\n]{0,200})?\r?\n",
+    re.IGNORECASE,
 )
+_PART_VALUE = re.compile(rb"(?:[^\r\n]{1,200}\r?\n){0,4}\r?\n([^\r\n]{1,200})\r?\n")
+_MOST_NAMED = 20  # such lines that are looked at: files may have them, too
+_PATH_MODEL = re.compile(
+    r"/(?:models|deployments|tunedModels)/+(?P<model>[^/:?]+)(?=[:/])"
+    r"|/model/+(?P<bedrock>[^/?]+)(?=/+(?:invoke|converse))",  # a name of Bedrock's has colons in it
+    re.IGNORECASE,
+)
+_PLAIN = ":@!$&'()*+,;="  # what may be in a segment of a path without an escape, besides letters, digits and -._~
 
 
 class BodySource(Protocol):
@@ -141,9 +149,10 @@ def read_fields(data: bytes, content_type: bytes, encoding: bytes = b"", *, whol
         except Undecodable:
             return CallFields("unknown", len(data))  # a call may be in it, and no call goes without a slot
         whole = whole and all_of_it
-    if content_type.startswith(b"multipart/"):
-        found = _FORM_MODEL.search(data)
-        return CallFields(_text(found), min(len(data), ATTACHMENT_BYTES))
+    if _is_form(content_type):
+        found = _model_in_form(data)
+        name = _text(found) or ("" if whole else "unknown")
+        return CallFields(name, min(len(data), ATTACHMENT_BYTES))
     if not whole:
         found = _MODEL.search(data)
         return CallFields(_text(found) or "unknown", _text_bytes(data), _limit_in(data))
@@ -223,6 +232,27 @@ def _text_bytes(data: bytes) -> int:
     return len(data) - sum(len(part) - ATTACHMENT_BYTES for part in strings)
 
 
+def _is_form(content_type: bytes) -> bool:
+    return content_type[:10].lower() == b"multipart/"
+
+
+def _model_in_form(data: bytes) -> re.Match[bytes] | None:
+    """The model that a form names. ProxyRefusal if it has several: providers differ in which of them counts."""
+    lines = list(islice(_NAMED_MODEL.finditer(data), _MOST_NAMED + 1))
+    found = [value for line in lines if (value := _PART_VALUE.match(data, line.end())) is not None]
+    if len(found) > 1 or len(lines) > _MOST_NAMED:
+        raise ProxyRefusal(400, "bad_form", "the form names several models: send one")
+    return found[0] if found else None
+
+
+def readable_path(path: bytes) -> bytes:
+    """The path, without needless escapes if a model is found only then: providers read `%6dodels` as `models`."""
+    if b"%" not in path or model_in_path(path.decode("latin-1")):
+        return path
+    plain = b"/".join(quote(unquote_to_bytes(part), safe=_PLAIN).encode() for part in path.split(b"/"))
+    return plain if model_in_path(plain.decode("latin-1")) else path
+
+
 def model_in_path(path: str) -> str:
     """The model that a path names, as Gemini's, Azure's and Bedrock's do, or nothing."""
     found = _PATH_MODEL.search(path)
@@ -240,8 +270,8 @@ def without_encoding(data: bytes, encoding: bytes) -> bytes | None:
 
 def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
     """The same body with another model; everything else stays as it is, byte for byte."""
-    if content_type.startswith(b"multipart/"):
-        found = _FORM_MODEL.search(data)
+    if _is_form(content_type):
+        found = _model_in_form(data)
         return data if found is None else _replaced(data, found, model.encode())
     said = msgspec.json.encode(model)
     data = _as_utf8(data)
