@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
+import pytest
+
 from tests.api.served import Answer
 from tests.proxy.proxied import Proxied
 
@@ -67,6 +69,23 @@ def test_e1_the_caps_and_budgets_of_a_key_hold_for_its_calls(proxied: Callable[.
     assert (third.status, "key:ci" in third.body.decode()) == (429, True)
     used = {each["key"]: each["calls"] for each in gate.ok("GET", "/v1/usage?by=key")["rows"]}
     assert (used["ci"], used[None]) == (2, 1)
+
+
+@pytest.mark.parametrize("how", ["rotate", "rm"])
+def test_e1_a_call_that_waits_is_worth_nothing_once_its_key_is_removed_or_rotated(
+    proxied: Callable[..., Proxied], how: str
+) -> None:
+    gate = proxied(requests='fake = { cap = 1, cooldown = "0" }', fake='key_env = "FAKE_KEY"', FAKE_KEY="sk-x")
+    key = create(gate, "ci", "--project", "web")
+    slot = gate.lease("fake/m1", kind="requests").json["lease"]
+    answers: list[Answer] = []
+    call = Thread(target=lambda: answers.append(gate.chat(x_api_key=key)))
+    call.start()
+    gate.wait_until(lambda: gate.tickets(), "the call waits")
+    assert gate.cli("key", how, "ci").returncode == 0
+    gate.ok("POST", f"/v1/leases/{slot}/release", {})
+    call.join()
+    assert (answers[0].status, gate.provider.stats.calls) == (401, 0)
 
 
 def test_e1_calls_of_a_run_count_for_the_key_of_the_run_only_if_a_trusted_caller_makes_them(

@@ -14,6 +14,7 @@ import os
 from typing import NamedTuple
 
 from fleetgate.core import commands as cmd
+from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.entities import Lease, Reason, Spec
 from fleetgate.core.handlers.plans import news
 from fleetgate.core.model_names import account_of, parse_model
@@ -302,6 +303,11 @@ class ModelCalls:
             return None
         spec = lease.ticket.spec
         return Run(spec.project, lease.ticket.priority, lease.model, spec.work_class, spec.access_key)
+
+    def is_valid_key(self, key: AccessKey) -> bool:
+        """Whether an access key is still what it was when its call began; True where that is not known now."""
+        known = self._core.replica.loaded
+        return known is None or (known.state.access_keys.get(key.name) == key and key.is_valid_at(self._core.now()))
 
     async def salt(self) -> bytes:
         """The store's salt for hashes of credentials; the first process that needs it creates it."""

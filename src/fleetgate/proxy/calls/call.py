@@ -185,6 +185,9 @@ class UpstreamCall:
         except StoreError as outage:
             self._wait_for_store(outage)
             return
+        if exchange.access_key is not None and not self._parts.calls.is_valid_key(exchange.access_key):
+            sentence = "the access key was removed or rotated, or has expired, while the call waited"
+            raise ProxyRefusal(401, "key_wrong", sentence)
         candidate = self._parts.callers.logins.read(exchange, chosen_candidate(exchange))
         if candidate is None:  # the login has expired while the call waited
             self._parts.slots.release_slot(exchange)
