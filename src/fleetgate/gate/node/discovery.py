@@ -10,7 +10,7 @@ from __future__ import annotations
 import _socket
 import os
 from binascii import crc32
-from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from fcntl import F_GETFL, F_SETFL, LOCK_EX, LOCK_NB, LOCK_SH, fcntl, flock
 from struct import unpack
 from time import monotonic, sleep
 
@@ -170,8 +170,6 @@ def start(folder: str) -> None:
 
 def _open_log(path: str) -> int:
     """The file that nodes write to, each behind what is there. A large one becomes `.1` first."""
-    from fcntl import F_GETFL, F_SETFL, fcntl
-
     from fleetgate.log.store_files import make_file
 
     out = make_file(path, exclusive=False)
