@@ -12,12 +12,14 @@ from typing import Any
 
 from fleetgate.front import limits
 from fleetgate.front.connection import ClientLink
+from fleetgate.front.handshake import TlsHandshake
 from fleetgate.front.request import Address, ClientRequest
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _CUT_S = 1.0  # a connection that is cut is gone within a turn of the loop
 
+AnyLink = ClientLink | TlsHandshake
 Handler = Callable[[ClientRequest], None]
 Identify = Callable[[Address | None, Address | None], object]
 
@@ -53,7 +55,7 @@ class FrontServer:
         self.stopping = False
         self.date = b""
         self._tls = tls
-        self._links: dict[ClientLink, None] = {}  # in the order of their arrival
+        self._links: dict[AnyLink, None] = {}  # in the order of their arrival
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -66,12 +68,10 @@ class FrontServer:
         self._check()
 
         def make() -> Any:  # a protocol of asyncio in all but its base class, which could not be compiled
-            return ClientLink(self, loop)
+            link = ClientLink(self, loop)
+            return link if self._tls is None else TlsHandshake(self, link, self._tls)
 
-        times: dict[str, Any] = {}
-        if self._tls is not None:
-            times = {"ssl_handshake_timeout": limits.HEAD_S, "ssl_shutdown_timeout": limits.UNREAD_S}
-        self._server = await loop.create_server(make, sock=sock, backlog=backlog, ssl=self._tls, **times)
+        self._server = await loop.create_server(make, sock=sock, backlog=backlog)
 
     async def stop(self, grace_s: float) -> None:
         """Accept nothing more, give requests this long to end, then cut the rest."""
@@ -118,13 +118,13 @@ class FrontServer:
 
     # For the connections.
 
-    def add(self, link: ClientLink) -> bool:
+    def add(self, link: AnyLink) -> bool:
         """Whether there is room for a connection; the one that has been idle for longest makes room for it."""
         self._links[link] = None
         over = len(self._links) - self.most_connections
         return over <= 0 or self._make_room(link) or over <= limits.REFUSED_CONNECTIONS
 
-    def _make_room(self, newest: ClientLink) -> bool:
+    def _make_room(self, newest: AnyLink) -> bool:
         # The loop's time has milliseconds, in which several connections may come: of equals, the first goes first.
         idle = (each for each in self._links if each is not newest and each.idle)
         oldest = nsmallest(1 + len(self._links) // 64, idle, key=lambda each: each.since)
@@ -133,7 +133,7 @@ class FrontServer:
             link.abort()
         return bool(oldest)
 
-    def remove(self, link: ClientLink) -> None:
+    def remove(self, link: AnyLink) -> None:
         self._links.pop(link, None)
         self._note_whether_all_gone()
 
