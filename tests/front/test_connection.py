@@ -9,6 +9,8 @@ from functools import partial
 import pytest
 
 from fleetgate.front import limits
+from fleetgate.front.connection import ClientLink
+from fleetgate.front.handshake import TlsHandshake
 from fleetgate.front.request import ClientRequest
 from fleetgate.front.states import TRANSITIONS, LinkState
 from tests.front.fronted import echo, fronted, until
@@ -253,6 +255,11 @@ async def test_a_client_that_leaves_is_noticed_whether_it_aborts_or_closes_its_h
         await until(lambda: len(server) == 0)
 
 
+def is_paused(link: ClientLink | TlsHandshake) -> bool:
+    """Whether nothing more is read of a client."""
+    return isinstance(link, ClientLink) and link._read_paused
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -268,7 +275,7 @@ async def test_x4_a_client_that_leaves_is_noticed_while_nothing_more_is_read_of_
         for leave in ("abort", "close"):
             client = await connect()
             client.send(sent)
-            await until(lambda: waiting and server._links and all(link._read_paused for link in server._links))
+            await until(lambda: waiting and server._links and all(is_paused(link) for link in server._links))
             waiting.pop().watch_client(partial(left.append, leave))
             await asyncio.sleep(0.1)  # in which a client that stays must not count as one that leaves
             assert left == []
@@ -305,11 +312,13 @@ async def test_x1_a_slow_reader_gets_all_of_the_last_response_of_its_connection(
         request.respond(200, [], b"x" * size)
 
     async with fronted(handler, tls=authority and authority.context) as (_, connect):
-        client = await connect(authority and ssl.create_default_context(cafile=authority.file))
-        client.writer.transport.pause_reading()
+        client = await connect(ssl.create_default_context(cafile=authority.file) if authority else None)
+        transport = client.writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
         client.send(b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         await asyncio.sleep(0.5)
-        client.writer.transport.resume_reading()
+        transport.resume_reading()
         await client.head()
         assert len(await client.rest()) == size
 
@@ -349,6 +358,7 @@ async def test_what_follows_an_unanswered_request_is_bounded():
         await asyncio.sleep(0.05)  # in which too much could come
         assert len(waiting) == 1
         (link,) = server._links
+        assert isinstance(link, ClientLink)
         assert len(link._buffer) < 1_000_000  # what one read brings; then nothing more is read
 
 
