@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from functools import partial
+from typing import cast
 
 import pytest
 
@@ -313,8 +314,7 @@ async def test_x1_a_slow_reader_gets_all_of_the_last_response_of_its_connection(
 
     async with fronted(handler, tls=authority and authority.context) as (_, connect):
         client = await connect(ssl.create_default_context(cafile=authority.file) if authority else None)
-        transport = client.writer.transport
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, client.writer.transport)
         transport.pause_reading()
         client.send(b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         await asyncio.sleep(0.5)
