@@ -129,7 +129,7 @@ def read_trouble(folder: str) -> str:
 class SharedFolder:
     """The folder that the processes share, which only this user can enter.
 
-    Many systems remove what nobody has touched in their folder for temporary files for some days: this is touched.
+    Many systems remove temporary files that were not touched for some days: this folder is touched.
     """
 
     def __init__(self) -> None:

@@ -9,17 +9,16 @@ after the response, and the client sends that request again on another connectio
 from __future__ import annotations
 
 import asyncio
-import select
 from typing import Any, Protocol
 
 import httptools
 
 from fleetgate.front import limits, refusals
+from fleetgate.front.hang_up import has_hung_up
 from fleetgate.front.request import Address, ClientRequest
 from fleetgate.front.states import LinkState
 
 _END_OF_HEAD = b"\r\n\r\n"
-_HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)  # the last one only Linux has
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}
 
 
@@ -418,7 +417,7 @@ class ClientLink:
         """End the connection if its client takes too long. Called every CHECK_S."""
         waited_s = now - self.since
         unread = self._unread_since and now - self._unread_since > limits.UNREAD_S
-        if unread or (self._read_paused and self._has_hung_up()):
+        if unread or (self._read_paused and has_hung_up(self._transport)):
             self._transport.abort()
         elif self.state is LinkState.IDLE:
             if waited_s > (limits.IDLE_S if self._request_was_here() else limits.HEAD_S):
@@ -437,17 +436,8 @@ class ClientLink:
 
     def _linger_s(self) -> float:
         """How long the last response may take to leave. What TLS has in buffers of its own is not known here."""
-        transport = self._transport
-        unsent = transport.get_write_buffer_size() or not transport.can_write_eof()
+        unsent = self._transport.get_write_buffer_size() or not self._transport.can_write_eof()
         return limits.UNREAD_S if unsent else limits.LINGER_S
-
-    def _has_hung_up(self) -> bool:
-        """Whether the client has closed its connection, which the event loop cannot see while nothing is read."""
-        if self._transport.is_closing():
-            return False
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), _HUNG_UP)
-        return bool(poll.poll(0))
 
     def _request_was_here(self) -> bool:
         return bool(self._target)

@@ -73,7 +73,8 @@ class ResponseRelay:
         self._on_head(exchange, response)
         head = passed_back(response.raw_headers, bodiless=status in _NO_BODY)
         if 300 <= status < 400:
-            head = head._replace(lines=with_safe_redirect(exchange, self._client, head.lines))
+            lines = with_safe_redirect(exchange, self._client, head.lines)
+            head = ResponseHead(lines, head.length, head.event_stream, head.encoding)
         if exchange.early is not None:
             exchange.early.stop()
         if exchange.early is None or not exchange.early.begun:
