@@ -72,7 +72,7 @@ class _Provider(BaseHTTPRequestHandler):
         }.get(name, ("text/html", f"<title>other</title><script>{script}</script>"))
         self.send_response(302 if name == "moved" else 200)
         if name == "moved":
-            self.send_header("Location", "/fake/v1/page.html")
+            self.send_header("Location", "/v1/page.html")
         if kind:
             self.send_header("Content-Type", kind)
         self.send_header("Content-Security-Policy", "script-src * 'unsafe-inline'")
