@@ -8,10 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from time import sleep
+from typing import Any
 
 import pytest
 
+from fleetgate.config.file import load
+from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
+from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.jobs.retry_policy import AttemptEnd
+from fleetgate.jobs.worker.attempt import Attempt
+from fleetgate.log import open_log
 from tests.processes.fleet import FLEETGATE, Fleet, Run, children_of, kill_if_there
 from tests.processes.job_fleet import Jobs
 
@@ -54,6 +62,61 @@ def test_w5_a_job_gives_way_and_runs_again_without_losing_a_retry(jobs: Jobs):
     run = person(jobs)
     assert run.wait(60) == 0, run
     check_ran_again(jobs, job)
+
+
+STUBBORN = """#!/bin/sh
+trap 'touch told' TERM
+touch began
+until [ -e go ]; do sleep 0.1; done
+exit 1
+"""
+
+
+@pytest.mark.parametrize("why", ["a person waits", "its worker is stopped"])
+def test_w5_j2_a_job_that_is_cancelled_while_it_is_stopped_does_not_run_again(jobs: Jobs, why: str):
+    """What a person asked for goes before what was to become of it."""
+    fleet = jobs.fleet
+    job = jobs.quickly(fleet.script("agent", STUBBORN))
+    worker = jobs.worker(1)
+    fleet.until((fleet.folder / "began").exists)
+    if why == "a person waits":
+        run = person(jobs)
+        fleet.until(lambda: jobs.view(job).job.gives_way, 60, "the job's row")
+    else:
+        run = jobs.worker(1)  # another one, that would run it
+        for _ in "12":
+            worker.signal(signal.SIGTERM)
+            fleet.until(lambda: "stopping" in worker.err)
+    fleet.until((fleet.folder / "told").exists, 60, "the signal at the agent")
+    assert "is being stopped" in jobs.cli("cancel", job).out
+    (fleet.folder / "go").touch()
+    assert jobs.ended(job).state == "cancelled"
+    if why == "a person waits":
+        assert run.wait(60) == 0, run
+
+
+def test_j2_a_job_that_is_cancelled_between_its_end_and_its_next_state_does_not_run_again(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+):
+    ident = jobs.quickly("false", retries=3)
+    gate = jobs.fleet.gate
+    gate.decide([cmd.Offer(ident, gate.me, gate.host)])
+    attempt = Attempt(gate, gate.state.leases[ident], jobs.view(ident).job, print)
+    attempt._begin("")
+    decide, stops = gate.decide, [cmd.Stop(ident, "a person")]
+
+    def late(commands: list[cmd.Command], **options: Any) -> list[Decided]:
+        if stops:  # as by another process
+            other = DirectGate(open_log(jobs.fleet.store), load(str(jobs.fleet.config)), str(jobs.fleet.home))
+            other.decide([stops.pop()])
+            other.close()
+        return decide(commands, **options)
+
+    monkeypatch.setattr(gate, "decide", late)
+    attempt.settle(cmd.Release(ident, "local_error"), AttemptEnd("local_error", exit_code=1), [])
+    view = jobs.view(ident)
+    assert (view.state, view.job.why) == ("cancelled", "cancelled by a person while it was running")
+    assert jobs.fleet.is_empty()
 
 
 @pytest.mark.parametrize("when", ["told", "noted"])

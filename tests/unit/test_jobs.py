@@ -108,6 +108,9 @@ def test_j3_the_other_ends_of_an_attempt():
     assert verdict(job(), AttemptEnd("ok", exit_code=0), 0) == ("finish", "", 0)
     assert verdict(job(), AttemptEnd("ok", exit_code=0, ended_because="cancel"), 0).edge == "cancel"
     assert verdict(job(), AttemptEnd("local_error", signal=15, ended_because="hand_back"), 0).edge == "hand_back"
+    assert verdict(job(), AttemptEnd("local_error", exit_code=1, ended_because="give_way", by="x"), 0).edge == "cancel"
+    assert verdict(job(), AttemptEnd("local_error", exit_code=1, by="x"), 0).edge == "cancel"
+    assert verdict(job(), AttemptEnd("ok", exit_code=0, by="x"), 0).edge == "finish"
     assert verdict(job(), AttemptEnd("local_error", exit_code=127, hopeless=True), 0).edge == "fail"
     assert verdict(job(retries=0), AttemptEnd("local_error", exit_code=1, stale_session=True), 0).edge == "limit"
     overstayed = verdict(job(retries=0), AttemptEnd("local_error", signal=15, ended_because="overstayed"), 0)

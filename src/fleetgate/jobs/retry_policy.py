@@ -40,12 +40,12 @@ class AttemptEnd(NamedTuple):
     model: str = ""
     stale_session: bool = False
     hopeless: bool = False  # it could not even be started
-    by: str = ""  # who cancelled it
+    by: str = ""  # who cancelled it, if anyone did
 
 
 def verdict(job: Job, ended: AttemptEnd, chance: float) -> JobVerdict:
     """What is to become of a job. `chance` is from 0 to 1, for the jitter."""
-    if ended.ended_because == CANCEL:
+    if ended.ended_because == CANCEL or (ended.by and ended.outcome != OK):
         return JobVerdict("cancel", f"cancelled by {ended.by or 'a user'} while it was running")
     if ended.ended_because == HAND_BACK:
         return JobVerdict("hand_back", "its worker was stopped")

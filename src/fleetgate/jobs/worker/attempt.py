@@ -54,6 +54,10 @@ class NotOurs(Exception):
     """The lease belongs to another process now, or is gone."""
 
 
+class _JudgedTooSoon(Exception):
+    """A user has cancelled the job since its end was judged, or may have: the log was reloaded."""
+
+
 class Wishes(EarlyStop):
     """Stops a job early: when its agent hangs (runner/early_stop.py), and when a user or the worker requests it."""
 
@@ -317,10 +321,20 @@ class Attempt:
 
     def settle(self, release: cmd.Release, ended: AttemptEnd, side: list[SideWrite]) -> None:
         """Release the slot and move the job to its next state, in one transaction."""
+        while True:
+            try:
+                self._settle(release, ended, side)
+                return
+            except _JudgedTooSoon:
+                continue
+
+    def _settle(self, release: cmd.Release, ended: AttemptEnd, side: list[SideWrite]) -> None:
         gate, job = self._gate, replace(self._job)  # a copy: if the store is away, this is done again
+        held = gate.replica.catch_up().leases.get(self.id, self._lease)
+        by, reloads = held.stop_by or ended.by, gate.replica.reloads
         job.finished_at = time_ns() // 1_000_000
         job.exit_code, job.signal, job.outcome = ended.exit_code, ended.signal, ended.outcome
-        found = verdict(job, ended, random())
+        found = verdict(job, ended._replace(by=by), random())
         commands = state_machine.follow(self.id, job, found, gate.now())
         gone = SideWrite(JOB_ENDS, self.id, None)
 
@@ -328,6 +342,8 @@ class Attempt:
             released = next((event for event in decided[0].events if isinstance(event, ev.Released)), None)
             if released is None:
                 raise NotOurs
+            if bool(held.stop_by) > bool(by) or gate.replica.reloads != reloads:
+                raise _JudgedTooSoon
             job_record.add_usage(job, released.total or released.usage)
             return [*side, gone, job_record.write(self.id, job)]
 
