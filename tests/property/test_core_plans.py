@@ -35,15 +35,16 @@ class Play:
 
     def __init__(self, seed: int) -> None:
         dice = self.dice = random.Random(seed)
-        self.bench = Bench(me="me")
+        self.crowded = dice.random() < 0.6  # many wait for slots, and the plan is hardly used
+        self.bench = Bench(me="me", has_budgets=True)
         plan = PlanRule(
             "anthropic",
             reserve=dice.choice((0, 100, 2_000, 5_000)),
-            pace=dice.random() < 0.8,
+            pace=dice.random() < (0.2 if self.crowded else 0.8),
             drain_ms=dice.choice((0, 10 * MINUTE, 5 * HOUR_MS)),
             band_ms=dice.choice((HOUR_MS, 100 * MINUTE)),
         )
-        after_ms = dice.choice((0, 20_000))
+        after_ms = dice.choice((0, 5_000, 20_000))
         self.book = ClassBook(UNIVERSE, plan, after_ms)
         for event, at in self.bench.log:
             self.book.read(event, at, self.bench.state)
@@ -60,8 +61,9 @@ class Play:
         )
         self.do(cmd.LoadFile("f", "9", 9, rules, plans=(plan,), preempt_after_ms=after_ms, weights=(("a", 3),)))
         warns = dice.choice(("hold", "hold", "stop", "warn"))
-        self.do(cmd.SetBudget(BudgetRule("project:b", "tokens", 500, "day", when_empty=warns)))
-        self.do(cmd.SetBudget(BudgetRule("anthropic", "calls", 60, "1m", 60_000)))
+        self.do(cmd.SetBudget(BudgetRule("project:b", "tokens", dice.choice((100, 500)), "day", when_empty=warns)))
+        calls, per, per_ms = dice.choice(((2, "1m", MINUTE), (4, "1h", HOUR_MS), (60, "1m", MINUTE)))
+        self.do(cmd.SetBudget(BudgetRule("anthropic", "calls", calls, per, per_ms)))
 
     def do(self, command: cmd.Command) -> None:
         for event in self.bench.do(command):
@@ -96,21 +98,23 @@ class Play:
     def step(self) -> None:
         dice, state = self.dice, self.bench.state
         choice, leases = dice.random(), list(state.leases)
-        if choice < 0.45:
+        if choice < 0.5:
             self._ask()
-        elif choice < 0.62 and leases:
+        elif choice < 0.65 and leases:
             self._release(dice.choice(leases))
-        elif choice < 0.78:
+        elif choice < (0.68 if self.crowded else 0.78):
             self._see(dice.choice(list(WINDOWS)))
-        elif choice < 0.81 and leases:
+        elif choice < (0.70 if self.crowded else 0.81) and leases:
             self.do(cmd.Reclaim(dice.choice(leases), "me"))
-        elif choice < 0.84:
+        elif choice < (0.71 if self.crowded else 0.83):
             self.do(cmd.BackOff(dice.choice((OPUS, "anthropic", OTHERS)), "overloaded", dice.choice((1_000, 90_000))))
+        elif self.crowded:
+            self.wait(dice.choice((1, 1_000, 7_000, 21_000, 31_000, 600_000)))
         else:
             self.wait(dice.choice((1, 1_000, 31_000, 600_000, 600_000, HOUR_MS, 4 * HOUR_MS)))
 
     def _release(self, ident: str) -> None:
-        outcome = self.dice.choice(("ok", "ok", "ok", "rate_limited"))
+        outcome = "rate_limited" if self.dice.random() < (0.05 if self.crowded else 0.25) else "ok"
         self.do(cmd.Release(ident, outcome, usage=Usage(1, self.dice.randint(0, 80), source=RESPONSE)))
 
     def _see(self, name: str) -> None:
@@ -118,7 +122,7 @@ class Play:
         known = self.book.windows.get(name)
         is_new = known is None or now >= known.resets_at
         resets_at = now + length_ms if known is None or is_new else known.resets_at
-        more = self.dice.choice((0, 30, 500, 1_500, 3_000, 6_000))
+        more = self.dice.choice((0, 30, 500) if self.crowded else (0, 30, 500, 1_500, 3_000, 6_000))
         self.used[name] = min((0 if is_new else self.used[name]) + more, FULL)
         reading = PlanReading(name, self.used[name], resets_at - now, length_ms, family)
         self.do(cmd.ObservePlan("anthropic", (reading,)))
@@ -128,7 +132,7 @@ class Play:
         self.number += 1
         ident, work_class, project = f"r{self.number}", dice.choice(CLASSES), dice.choice("ab")
         model = dice.choice(MODELS)
-        if dice.random() < 0.25:  # a job that a worker offers to run
+        if dice.random() < (0.4 if self.crowded else 0.25):  # a job that a worker offers to run
             spec = Spec((model,), host="h1", project=project, work_class="batch")
             self.jobs[ident] = spec, self.bench.now
             self._ask_for_job(ident, *self.jobs[ident])
