@@ -136,6 +136,10 @@ class ClassBook(Book):
             if event.window not in self.windows:
                 self.windows[event.window] = WindowModel(self.plan, event.family)
             self.windows[event.window].seen(event, self.now)
+        for ident in list(self.reserved):
+            ticket = self.tickets[ident]
+            if all(self.closed(ticket.spec, model, ticket.run) for model in self.all_candidates(ticket.spec)):
+                del self.reserved[ident]  # no slots are kept for a request that a window holds back
 
     # Slots that are kept for people.
 
@@ -251,7 +255,10 @@ class ClassBook(Book):
         assert not ticket.away
         assert self.now - ticket.queued_at >= self.after_ms, "W5: after a while"
         assert event.id not in self.gives_way, "W5: once"
-        assert not self.closed(ticket.spec, self.all_candidates(ticket.spec)[0], ticket.run)
+        (model,) = self.all_candidates(ticket.spec)
+        assert not self.closed(ticket.spec, model, ticket.run)
+        fits = all(account.fits(ticket, self.now) for _, account in self._budgets_of(ticket.spec, model))
+        assert fits, "W5: only if that lets the request in"
         self.gives_way[event.id] = event.ticket
 
     def _end(self, ident: str, how: str, held_ms: int, outcome: str = "") -> None:

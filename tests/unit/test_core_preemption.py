@@ -8,12 +8,13 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.engine import Engine
-from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.entities import BudgetRule, Rule, Spec
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.invariants import check_invariants, check_settled
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.state.snapshot_format import Snapshot
 from fleetgate.core.state.state import State
+from fleetgate.core.usage import Usage
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 
 T0 = 1_800_000_000_000
@@ -202,6 +203,19 @@ def test_w5_no_job_is_stopped_that_would_not_let_the_person_in():
     bench.ask("other", "interactive")
     bench.wait(3 * AFTER_MS)
     assert not bench.preempted()
+
+
+def test_w5_no_job_is_stopped_for_a_person_who_waits_for_a_budget_as_well():
+    bench = Bench(2, preempt=True)
+    bench.do(cmd.SetBudget(BudgetRule("project:default", "tokens", 100, "day")))
+    assert bench.ask("earlier", "normal", estimate=Usage(1, 70))
+    assert bench.job("job")
+    assert not bench.ask("person", "interactive", estimate=Usage(1, 40))
+    bench.wait(3 * AFTER_MS)
+    assert bench.preempted() == {}
+    bench.do(cmd.SetBudget(BudgetRule("project:default", "tokens", 200, "day")))
+    bench.wait(AFTER_MS)
+    assert bench.preempted() == {"job": "person"}
 
 
 def test_w5_the_youngest_jobs_give_way_and_no_more_than_are_needed():

@@ -30,8 +30,8 @@ class PreemptionHandler:
         if queue.head() is not ticket or not queue.usable or self._state.is_closed(ticket.spec, now):
             return
         short = self._missing(queue, now)
-        if not short:
-            return
+        if not short or any(each.opens_at(ticket, queue, now) > now for each in queue.preferred.budgets):
+            return  # it waits for something else, or also for something else
         jobs = self._giving_way(short)
         if jobs is None:
             return
