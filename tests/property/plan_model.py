@@ -60,6 +60,15 @@ class WindowModel:
         return min(200, self.rule.reserve)
 
     def _batch_at(self, now: int, *, is_on: bool) -> int:
+        """Batch work that was switched off stays off for three hundredths of the window, or until the reset."""
+        opens_at = self._batch_by_usage_at(now, is_on=is_on)
+        if is_on and not opens_at:
+            return 0
+        since = now if is_on else self.burn.off_at
+        rests_until = min(since + floor(Fraction(3 * self.length_ms, 100)), self.resets_at)
+        return max(opens_at, rests_until) if rests_until > now else opens_at
+
+    def _batch_by_usage_at(self, now: int, *, is_on: bool) -> int:
         length_ms, starts_at = self.length_ms, self.resets_at - self.length_ms
         left = FULL - self.used - self.burn.after
         left_ms = max(self.resets_at - now, 0)

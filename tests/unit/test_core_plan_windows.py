@@ -707,6 +707,18 @@ def test_w2_what_comes_after_batch_work_was_switched_off_counts_before_it_is_swi
     assert 200 < bench.window.burn.after < 400, "the mean of what was seen"
 
 
+def test_w2_batch_work_that_was_switched_off_stays_off_until_its_last_calls_are_counted():
+    """Otherwise each reading would switch it on and off where people need about what is left."""
+    bench = learned(Bench()).at(4.7)
+    assert bench.open()[2]
+    bench.seen(95)
+    assert not bench.open()[2], "people need 5.2 % until the reset"
+    bench.at(4.84).seen(95.15)
+    assert not bench.open()[2], "people need a little less than what is left, but it has been off for 8 minutes only"
+    bench.at(4.86).seen(95.3)
+    assert bench.open()[2], "9 minutes are 3 % of five hours"
+
+
 def test_w2_a_fast_fleet_waits_after_a_reset_until_the_window_is_known_and_a_slow_one_does_not():
     bench = learned(Bench()).at(5.1)
     batch = bench.asks("batch")
