@@ -1,6 +1,7 @@
 """Random days of fleets on subscriptions, in virtual time (rule W2): what of a plan is used, and who is refused.
 
-Each seed is a scenario. `python -m tests.simulation.window_family 500 600` prints how often each goal is met, by class.
+Each seed is a scenario. `python -m tests.simulation.window_family 500 600` prints how often each goal is met, by class;
+with `one` behind it, for fleets of one person at work and twelve agents in a window of five hours.
 
 The provider counts what all calls use, in all its windows, and refuses calls while one of them is used up. The gate
 knows only what the provider reports: after each call, after every N calls, or late.
@@ -95,6 +96,20 @@ def scenario(seed: int) -> Scenario:
     return Scenario(
         *(seed, windows, people, agents, call_ms, cost, others, every, late, early), tuple(tag for tag in tags if tag)
     )
+
+
+def one_person(seed: int) -> Scenario:
+    """One person who works all the time, and twelve agents that always have work, in a window of five hours."""
+    dice = random.Random(seed)
+    length = LENGTHS["5h"]
+    calls = dice.choice((600, 2_000))  # that fill the window
+    speed = dice.choice((1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 15.0))
+    cost = FULL / calls
+    pause = length // dice.choice((150, 300, 600))
+    person = Person(length // 20, 1, pause, dice.uniform(0.03, 0.4) * FULL * pause / length)
+    call_ms = max(int(12 * cost / FULL / speed * length), 2_000)
+    tags = ("slow agents" if speed < 2 else "fast agents" if speed > 5 else "agents",)
+    return Scenario(seed, {"5h": 1.0}, [person], 12, call_ms, cost, 0.0, 1, 0, 0.0, tags)
 
 
 class WindowResult(NamedTuple):
@@ -343,20 +358,22 @@ def judge(scene: Scenario, found: WindowResult) -> Verdict:
     return Verdict(found.used >= 0.97 and reachable(scene), found.refused + found.waited == 0, found.switches <= most)
 
 
-def rows(seeds: range, plan: PlanRule | None) -> list[tuple[Scenario, WindowResult]]:
+def rows(
+    seeds: range, plan: PlanRule | None, made_of: Callable[[int], Scenario] = scenario
+) -> list[tuple[Scenario, WindowResult]]:
     """The second window of every scenario: in the first one nothing is known yet. (An early reset is in it.)"""
     found = []
     for seed in seeds:
-        scene = scenario(seed)
+        scene = made_of(seed)
         fleet = FleetOnPlan(scene, plan)
         fleet.window()
         found.append((scene, fleet.window()))
     return found
 
 
-def report(seeds: range) -> None:
+def report(seeds: range, made_of: Callable[[int], Scenario] = scenario) -> None:
     """How often each goal is met, with and without pacing, by class."""
-    both = [rows(seeds, plan) for plan in (PlanRule("anthropic"), None)]
+    both = [rows(seeds, plan, made_of) for plan in (PlanRule("anthropic"), None)]
     tags = ["all", *sorted({tag for scene, _ in both[0] for tag in scene.tags})]
     print("| class | windows | used ≥ 97 % | no person refused | at most 6 switches | mean used | calls refused |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
@@ -377,4 +394,4 @@ def report(seeds: range) -> None:
 
 
 if __name__ == "__main__":
-    report(range(int(sys.argv[1]), int(sys.argv[2])))
+    report(range(int(sys.argv[1]), int(sys.argv[2])), one_person if "one" in sys.argv else scenario)
