@@ -60,12 +60,13 @@ class WindowModel:
         return min(200, self.rule.reserve)
 
     def _batch_at(self, now: int, *, is_on: bool) -> int:
-        """Batch work that was switched off stays off for three hundredths of the window, or until the reset."""
+        """Batch work that was switched off stays off for 4 % of the window, or for half of the time that remained."""
         opens_at = self._batch_by_usage_at(now, is_on=is_on)
         if is_on and not opens_at:
             return 0
         since = now if is_on else self.burn.off_at
-        rests_until = min(since + floor(Fraction(3 * self.length_ms, 100)), self.resets_at)
+        remained = max(self.resets_at - since, 0)
+        rests_until = since + floor(min(Fraction(4 * self.length_ms, 100), Fraction(remained, 2)))
         return max(opens_at, rests_until) if rests_until > now else opens_at
 
     def _batch_by_usage_at(self, now: int, *, is_on: bool) -> int:

@@ -716,7 +716,7 @@ def test_w2_batch_work_that_was_switched_off_stays_off_until_its_last_calls_are_
     bench.at(4.84).seen(95.15)
     assert not bench.open()[2], "people need a little less than what is left, but it has been off for 8 minutes only"
     bench.at(4.86).seen(95.3)
-    assert bench.open()[2], "9 minutes are 3 % of five hours"
+    assert bench.open()[2], "9 minutes are half of the time that remained"
 
 
 def test_w2_a_fast_fleet_waits_after_a_reset_until_the_window_is_known_and_a_slow_one_does_not():

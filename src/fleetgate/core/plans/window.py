@@ -23,7 +23,7 @@ off. What comes after batch work was switched off counts as used in all of this.
 *Hysteresis without a flag.* Between two readings `used` stays as it is and time passes. So a pace that is open stays
 open, and one that is closed opens at a moment that is known: `pace_opens_at`. Each reading computes it, from what was
 true just before. So it follows from the events, and time needs no event of its own. What batch work that was switched
-off leaves under way is counted first: it stays off for 3 % of the window.
+off leaves under way is counted first: it stays off for 4 % of the window, or half of the time that remains.
 
 *After a reset* nothing is known until the next reading. A fleet that can use a window up in less than its time waits
 for the band as at the beginning of any window.
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _LAST: Final = 200  # of a window, in hundredths of a percent
 _WORTH: Final = 300  # less than that is not worth a start of batch work
-_PAUSE: Final = 3  # percent of the window for which batch work stays off, so that what comes after it is counted
+_PAUSE: Final = 25  # batch work stays off for this part of the window, so that what comes after it is counted
 _BURSTS: Final = 3  # people use so much more than on average for a while
 _MOST_SAMPLES: Final = 256
 SAME_MS: Final = 300_000  # resets that differ by less are the same: they are rounded
@@ -155,7 +155,7 @@ class PlanWindow(Resource):
         if is_on and not moment:
             return 0
         off_at = now if is_on else self.burn.off_at
-        settled_at = min(off_at + self.length_ms * _PAUSE // 100, self.resets_at)
+        settled_at = off_at + min(self.length_ms // _PAUSE, max(self.resets_at - off_at, 0) // 2)
         return max(moment, settled_at) if settled_at > now else moment
 
     def _moment_by_usage(self, used: int, is_on: bool, now: int) -> int:
