@@ -48,7 +48,7 @@ class Play:
             drain_ms=dice.choice((0, 10 * MINUTE, 5 * HOUR_MS)),
             band_ms=dice.choice((HOUR_MS, 100 * MINUTE)),
         )
-        after_ms = dice.choice((0, 5_000, 20_000))
+        after_ms = dice.choice((0, 5_000, 5_000, 20_000) if self.crowded else (0, 20_000))
         self.book = ClassBook(UNIVERSE, plan, after_ms)
         for event, at in self.bench.log:
             self.book.read(event, at, self.bench.state)
@@ -70,6 +70,8 @@ class Play:
         rates = ((2, "1m", MINUTE), (4, "1h", HOUR_MS), (60, "1m", MINUTE))
         calls, per, per_ms = dice.choice(rates) if self.crowded else rates[2]
         self.do(cmd.SetBudget(BudgetRule("anthropic", "calls", calls, per, per_ms)))
+        for _ in range(dice.choice((0, 8)) if self.crowded else 0):
+            self._ask_job()
 
     def do(self, command: cmd.Command) -> None:
         for event in self.bench.do(command):
@@ -141,20 +143,28 @@ class Play:
 
     def _ask(self) -> None:
         dice, state = self.dice, self.bench.state
+        if dice.random() < (0.4 if self.crowded else 0.25):
+            self._ask_job()
+            return
         self.number += 1
         ident, work_class, project = f"r{self.number}", dice.choice(CLASSES), dice.choice("ab")
         model = dice.choice(MODELS)
-        if dice.random() < (0.4 if self.crowded else 0.25):  # a job that a worker offers to run
-            spec = Spec((model,), host="h1", project=project, work_class="batch")
-            self.jobs[ident] = spec, self.bench.now
-            self._ask_for_job(ident, *self.jobs[ident])
-            return
-        kind = dice.choice(("agents", "requests"))
+        kind = dice.choice(("agents", "agents", "requests") if self.crowded else ("agents", "requests"))
+        if self.crowded and dice.random() < 0.3:
+            work_class = "interactive"
         runs = [each.id for each in state.leases.values() if each.ticket.spec.kind == "agents"]
         run = dice.choice(runs) if runs and kind == "requests" and dice.random() < 0.4 else ""
         slots = dice.choice((1, 1, 2)) if kind == "agents" else 1
         spec = Spec((model,), kind, slots, "h1", project, work_class=work_class)
         self.do(cmd.Acquire(ident, spec, "me", run=run, estimate=Usage(1, dice.randint(0, 90))))
+
+    def _ask_job(self) -> None:
+        """A job that a worker offers to run."""
+        self.number += 1
+        ident, model, project = f"r{self.number}", self.dice.choice(MODELS), self.dice.choice("ab")
+        spec = Spec((model,), host="h1", project=project, work_class="batch")
+        self.jobs[ident] = spec, self.bench.now
+        self._ask_for_job(ident, *self.jobs[ident])
 
     def _ask_for_job(self, ident: str, spec: Spec, since: int) -> None:
         self.do(cmd.Acquire(ident, spec, "", job=True, since=since))
