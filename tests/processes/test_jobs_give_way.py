@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs.retry_policy import AttemptEnd
 from fleetgate.jobs.worker.attempt import Attempt
 from fleetgate.log import open_log
-from tests.processes.fleet import FLEETGATE, Fleet, Run, children_of, kill_if_there
+from tests.processes.fleet import FLEETGATE, Fleet, Run, children_of, is_alive, kill_if_there
 from tests.processes.job_fleet import Jobs
 
 pytestmark = pytest.mark.processes
@@ -211,12 +211,61 @@ def test_w5_a_service_killed_at_any_moment_of_a_preemption_loses_no_job_and_runs
         assert view.job.losses == 0
 
 
+@pytest.mark.parametrize("seed", range(int(os.environ.get("FLEETGATE_SOAK", "2"))))
+def test_w5_j2_whatever_is_killed_while_jobs_give_way_to_people_each_job_ends_and_none_runs_twice_at_once(
+    seed: int,
+):
+    """The service, its workers, the processes of jobs, and people; `make soak` does this many times."""
+    dice = Random(seed)
+    with Fleet(CONFIG.replace("host = 1", "host = 3")) as fleet:
+        fleet.slots = 3
+        jobs, go = Jobs(fleet), fleet.folder / "go"
+        names = [f"job{number}" for number in range(5)]
+        idents = jobs.many([fleet.sleeper(name, go) for name in names])
+        service = serve(jobs, 3)
+        fleet.until(lambda: len(fleet.notes("start")) == 3, 60, "three jobs")
+        people: list[Run] = []
+        for number in range(3):
+            slots = str(dice.choice((1, 2)))
+            person = ("--class", "interactive", "--slots", slots, "--", *fleet.sleeper(f"person{number}", 0.3))
+            people.append(fleet.run(*person))
+            moment = monotonic() + dice.uniform(0.5, 3)
+            while monotonic() < moment:
+                check_one_at_a_time(fleet)
+            workers = children_of(service.pid)
+            holders = [pid for worker in workers for pid in children_of(worker)]
+            victims = [service.pid, *workers, *holders, people[-1].pid]
+            for pid in dice.sample(victims, k=min(dice.randint(1, 3), len(victims))):
+                kill_if_there(pid)
+            if service.code is not None or not children_of(service.pid):
+                kill_if_there(service.pid)
+                service.wait()
+                service = serve(jobs, 3)
+        for run in people:
+            assert run.wait(90) in (0, -signal.SIGKILL), run
+        go.touch()
+        for ident in idents:
+            while jobs.state(ident) != "succeeded":
+                check_one_at_a_time(fleet)
+            assert jobs.view(ident).job.failures == 0
+        assert fleet.notes("over") == [], "never more than three at once"
+        assert {name for name, _, _ in fleet.notes("end")} >= {*names}
+        fleet.until(fleet.is_empty, 60, "an empty gate")
+
+
+def check_one_at_a_time(fleet: Fleet) -> None:
+    """No job runs in two processes at once."""
+    alive = [name for name, pid, _ in fleet.notes("start") if name.startswith("job") and is_alive(pid)]
+    assert len(alive) == len({*alive}), alive
+    sleep(0.02)
+
+
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
 
 
-def serve(jobs: Jobs) -> Run:
-    return jobs.fleet.start([*FLEETGATE, "serve", "--port", "0", "--workers", "1"])
+def serve(jobs: Jobs, workers: int = 1) -> Run:
+    return jobs.fleet.start([*FLEETGATE, "serve", "--port", "0", "--workers", str(workers)])
 
 
 def has_come(jobs: Jobs, job: str, stage: str) -> bool:

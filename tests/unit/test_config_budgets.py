@@ -1,4 +1,4 @@
-"""`[budgets]`, `[prices]` and `time_zone` of a config file (rules V1, U3)."""
+"""`[budgets]`, `[prices]`, `time_zone`, `[classes]` and `[projects]` of a config file (rules V1, U3, W4, W6)."""
 
 from __future__ import annotations
 
@@ -253,3 +253,10 @@ def test_V1_an_unknown_zone_is_refused_with_a_suggestion() -> None:
 def test_V1_a_machine_without_time_zone_data_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zoneinfo.available_timezones", set)
     assert "install the system's package tzdata" in problems('time_zone = "Mars/Base"')[0]
+
+
+@pytest.mark.parametrize("table", ['classes]\n"{}" = "batch"', 'projects]\n"{}" = {{ weight = 3 }}'])
+@pytest.mark.parametrize("name", ["key:bot", "project:nightly"])
+def test_w4_w6_classes_and_weights_are_of_projects_and_nothing_else_is_silently_ignored(table: str, name: str) -> None:
+    (problem,) = problems("[" + table.format(name))
+    assert "valid is a project's name alone" in problem

@@ -179,6 +179,8 @@ def read_class(value: object) -> str:
 def read_project_name(text: str) -> str:
     if not 0 < len(text) <= 100 or not text.isprintable() or text != text.strip():
         raise _invalid(text, "a project's name of up to 100 printable characters")
+    if text.startswith(("project:", "key:")):  # as budgets name them: no request would have such a project
+        raise _invalid(text, "a project's name alone; the class of a key is set by `fleetgate key create --class`")
     return text
 
 
