@@ -122,6 +122,7 @@ class ClassBook(Book):
         self.budgets = Model()
         self.gives_way: dict[str, str] = {}  # jobs that run and are to return to the queue, and for whom
         self.gave_way: list[str] = []
+        self.waited_for: set[str] = set()  # requests for which jobs were told to give way in this step
 
     def read(self, event: ev.Event, now: int, state: State) -> None:
         if isinstance(event, ev.FileLoaded | ev.SelectorSeen | ev.Reduced):
@@ -270,6 +271,20 @@ class ClassBook(Book):
         fits = all(account.fits(ticket, self.now) for _, account in self._budgets_of(ticket.spec, model))
         assert fits, "W5: only if that lets the request in"
         self.gives_way[event.id] = event.ticket
+        self.waited_for.add(event.ticket)
+
+    def check_enough_gives_way(self) -> None:
+        """W5: when all jobs that were told have given way, the request has its slots, which are kept for it."""
+        for ident in self.waited_for & self.tickets.keys():
+            assert ident in self.reserved, f"W5: what jobs free is kept for {ident}"
+            spec = self.tickets[ident].spec
+            (model,) = self.all_candidates(spec)
+            for pool, (selector, limit) in self.limits(spec, model).items():
+                told = [self.leases[job] for job in self.gives_way]
+                freed = sum(job.ticket.spec.slots for job in told if pool in self.limits(job.ticket.spec, job.model))
+                enough = limit is None or self.taken(spec.kind, pool, selector) - freed + spec.slots <= limit
+                assert enough, f"W5: {ident} has too few slots of {pool} if {list(self.gives_way)} give way"
+        self.waited_for.clear()
 
     def _end(self, ident: str, how: str, held_ms: int, outcome: str = "") -> None:
         super()._end(ident, how, held_ms, outcome)

@@ -78,6 +78,7 @@ class Play:
             self.book.read(event, self.bench.now, self.bench.state)
         self.book.reserved = dict(self.bench.state.reserved)  # what is withheld on purpose ends with what it was for
         self.book.check(self.bench.now)
+        self.book.check_enough_gives_way()
         self._check_windows()
         self._return_jobs()
 
