@@ -228,6 +228,18 @@ def test_w5_the_youngest_jobs_give_way_and_no_more_than_are_needed():
     assert bench.preempted() == {"job1": "person", "job2": "person"}
 
 
+def test_w5_a_job_that_gives_way_counts_once_when_more_slots_are_lacking_than_before():
+    bench = Bench(3, preempt=True)
+    for ident in ("one", "two", "three"):
+        assert bench.job(ident)
+    bench.ask("person", "interactive")
+    bench.wait(AFTER_MS)
+    assert bench.preempted() == {"three": "person"}
+    bench.do(cmd.SetRule(Rule("agents", "host", cap=2)))
+    bench.wait(AFTER_MS)
+    assert bench.preempted() == {"two": "person", "three": "person"}
+
+
 def test_w5_only_the_first_of_a_queue_lets_jobs_give_way():
     bench = Bench(2, preempt=True)
     bench.job("job1")
