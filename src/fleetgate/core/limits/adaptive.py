@@ -58,32 +58,32 @@ from fleetgate.core.limits.adaptive_tuning import (
     ANY_SLOTS,
     CALM_MS,
     CLEAN,
-    CLIMB,
     EXPLORE_MS,
     FLOOR,
-    FOUND_REPROBE_MS,
     FRESH_MS,
     GRACE_MS,
     HASTE_MS,
-    HELD_MS,
     KEPT_MS,
     LAG_MS,
-    LONGEST_LAG_MS,
+    LAG_PART,
+    LONG_MS,
     LOOK_MS,
+    MARGIN,
     MOST_CEILING,
     MOST_HOLD_MS,
     MOST_LAG_MS,
-    MOST_REPROBE_MS,
     NEVER,
     PACE_MS,
     PATIENCE_MS,
+    PRICE_S,
     PROOF_MS,
     REORDER_MS,
-    REPROBE_MS,
     SELDOM_MS,
     SHORT_HASTE_MS,
     SHORT_MS,
     SPACING_MS,
+    STRIDE,
+    YOUNG_S,
 )
 from fleetgate.core.limits.adaptive_verdicts import verdict_on
 from fleetgate.core.limits.policy import Verdict
@@ -116,8 +116,11 @@ class AdaptiveLimit:
         belief = self.belief
         self.limit = min(belief.limit or self.cap, self.ceiling)
         self.lag_ms = belief.lag_ms if self.fixed_lag_ms is None else self.fixed_lag_ms
-        if self.ceiling == 1 and self.fixed_lag_ms is None and belief.lag_ms == LAG_MS:
-            self.lag_ms = 0  # one call after another would wait each time: no lag before a refusal shows one
+        if self.fixed_lag_ms is None and not belief.lag_at:
+            if self.ceiling == 1:
+                self.lag_ms = 0  # one call after another would wait each time: no lag before a refusal shows one
+            elif self.gated or belief.hold_ms >= LONG_MS:
+                self.lag_ms = 500
 
     @property
     def reduced(self) -> bool:
@@ -159,7 +162,10 @@ class AdaptiveLimit:
         if level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):  # an old proof is none
             moment = 0
             if level > belief.proven - belief.ahead and level > tried(belief):
-                moment = belief.tried_at + PACE_MS // isqrt(level)
+                pace_ms = 4 * PACE_MS if belief.settled else PACE_MS
+                moment = belief.tried_at + pace_ms // isqrt(level)
+            elif level > belief.since and belief.last_at:
+                moment = belief.since_at + PACE_MS // isqrt(level)
             if (
                 level >= limit and belief.gap_ms >= SELDOM_MS * 16
             ):  # a refusal of the last call must be able to arrive first
@@ -246,6 +252,8 @@ class AdaptiveLimit:
 
     def admitted(self, ident: str, level: int, now: int, live: int = 0, *, counted: bool = False) -> None:
         belief = self.belief
+        if not belief.began_at:
+            belief.began_at = now
         if now >= belief.proven_at + PROOF_MS:
             belief.proven, belief.ahead = self.proven(live, now), 0
         # A probe counts though its level is proven from before the cap was lowered.
@@ -257,6 +265,8 @@ class AdaptiveLimit:
             if bold or level > tried(belief):
                 belief.tried_at, belief.tried = now, level
             bold = True
+        if level > belief.since:
+            belief.since_at = now
         ghosts, age = (0, 0) if counted else ghosts_at(self, now)
         belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age, False, False, live + 1)
         belief.sent_at = now
@@ -277,12 +287,13 @@ class AdaptiveLimit:
         if call.epoch != belief.epoch:
             return
         level = call.level
-        if belief.in_a_row:
-            belief.in_a_row = 0
+        belief.in_a_row = 0
+        if level > belief.since:
+            belief.since = level
         if call.ghosts and level >= self.limit:
             belief.clean += 1
-            if belief.lag_was and belief.clean >= CLEAN:
-                self._lag_confirmed(now)
+            if belief.clean >= CLEAN and now >= belief.lag_at + 2 * belief.lag_ms:
+                self._shorten_lag(now)
         if call.live > belief.firm:
             belief.firm = call.live
         if level >= belief.proven - belief.ahead:
@@ -292,35 +303,47 @@ class AdaptiveLimit:
             return
         if not call.bold:
             return
-        if probing or (belief.failed and level >= belief.failed):
-            self._works_again(level, now)
-        elif belief.failed:
-            belief.limit = max(self.limit, belief.failed * CLIMB[0] // CLIMB[1])
+        if probing or level >= (belief.failed or NEVER) or (belief.stride and level >= self.limit):
+            self._rise(level, probing, now)
         self._derive()
-        if level == self.limit:
-            belief.held_at = now
 
-    def _lag_confirmed(self, now: int) -> None:
-        """With the longer lag nothing is refused. An earlier refusal may have been lag as well: probe that level."""
+    def _rise(self, level: int, probing: bool, now: int) -> None:
+        """A level at or above the limit was accepted: the limit is higher. By how much is found in growing strides."""
         belief = self.belief
-        belief.lag_was = 0
-        if belief.ghost_age and belief.failed:
-            belief.next_probe = now
-
-    def _works_again(self, level: int, now: int) -> None:
-        """A level above the limit was accepted."""
-        belief = self.belief
-        if belief.ghost_age and not belief.lag_was:
-            belief.lag_ms = min(max(belief.lag_ms * 3 // 2, belief.ghost_age + 100), MOST_LAG_MS)
-            belief.ghost_age = 0
-        belief.failed = 0
+        if probing or level >= belief.failed:
+            belief.failed = 0
+            belief.again = max(belief.again - 1, 0)
         if level >= self.cap:
-            belief.limit, belief.next_probe = level, now + EXPLORE_MS
-        elif level < belief.good:
-            belief.limit = belief.good
-            self._plan_probe(now, belief.interval_ms * 4 // 3)
-        else:
-            belief.limit = belief.next_probe = 0
+            belief.limit, belief.stride = level, 0
+            belief.next_probe = now + EXPLORE_MS
+            self._settle(level)
+            return
+        belief.stride = max(1, level // STRIDE, 2 * belief.stride)
+        top = belief.failed - 1 - belief.failed // MARGIN if belief.failed else self.cap
+        belief.limit = max(min(level + belief.stride, top, self.cap), level)
+        if belief.limit == level:
+            belief.stride = 0
+            self._settle(level)
+            self._plan_probe(now)
+        prove(self, level)
+
+    def _settle(self, limit: int) -> None:
+        """The limit was found. If it is another one than last time, it has moved."""
+        belief = self.belief
+        if belief.settled and abs(limit - belief.settled) * 8 > belief.settled:
+            belief.changes += 1
+        belief.settled = limit
+
+    def _shorten_lag(self, now: int) -> None:
+        """Slots were granted again without a refusal as soon as the lag allows: try a shorter one, if it is of use."""
+        belief = self.belief
+        lag_ms, low = belief.lag_ms, belief.lag_low
+        width = lag_ms - low
+        if self.fixed_lag_ms is not None or self.lag_ms != lag_ms or width * LAG_PART <= belief.hold_ms + lag_ms:
+            return
+        step = min(width // (2 if low else 4), max(belief.gap_ms // 8, lag_ms // STRIDE))  # about two slots at once
+        belief.lag_was, belief.lag_ms, belief.lag_at, belief.clean = lag_ms, lag_ms - step, now, 0
+        self._derive()
 
     def refused(self, ident: str, verdict: Verdict, now: int) -> None:
         belief = self.belief
@@ -336,47 +359,35 @@ class AdaptiveLimit:
                 belief.limit = self.limit = verdict.limit
             return
         belief.epoch += 1
+        belief.since = 0
         belief.in_a_row += 1
         belief.rejected = belief.rejected[-1:]
+        if why == "drop" and belief.last_why == "lag" and belief.clean < CLEAN:
+            belief.lag_low = 0
         belief.last_why, belief.last_level, belief.last_at = why, verdict.level, now
         if why == "probe":
-            self._plan_probe(now, belief.interval_ms * 4 // 3)
-            belief.ghost_age = 0
-        elif why == "lag" and not self.lag_ms:
-            belief.lag_ms, belief.clean = LAG_MS + 1, 0  # what other pools start with; it counts as learned now
-        elif why == "lag" and belief.lag_ms >= MOST_LAG_MS:
-            belief.lag_ms, belief.lag_was, belief.clean = LONGEST_LAG_MS, 0, 0  # certain: not a guess
+            belief.failed = 0
+            self._plan_probe(now)
         elif why == "lag":
-            belief.lag_was, belief.lag_ms, belief.clean = belief.lag_ms, MOST_LAG_MS, 0
-        elif why == "exact":
+            belief.lag_low = self.lag_ms
+            belief.lag_ms = belief.lag_was if belief.lag_was > belief.lag_ms else MOST_LAG_MS
+            belief.lag_was, belief.lag_at, belief.clean = 0, now, 0
+        elif why == "exact" or why == "again":
             self._remember()
-            belief.failed, belief.limit, belief.ahead = verdict.level, verdict.limit, 0
-            belief.proven, belief.firm = min(belief.proven, verdict.limit), min(belief.firm, verdict.limit)
-            belief.held_at = now
-            if call is not None and call.ghosts and belief.clean < CLEAN:
-                belief.ghost_age = call.ghost_age
-            if not belief.drops:
-                belief.next_probe, belief.interval_ms = now + FOUND_REPROBE_MS, FOUND_REPROBE_MS
-            elif not belief.next_probe:
-                self._plan_probe(now, belief.interval_ms * 4 // 3)
+            belief.again = min(belief.again + 1, 2) if why == "again" else belief.again
+            belief.failed, belief.limit, belief.ahead, belief.stride = verdict.level, verdict.limit, 0, 0
+            known = belief.proven - belief.ahead
+            belief.proven = 0 if why == "again" or verdict.level <= belief.settled else min(known, verdict.limit)
+            belief.firm = min(belief.firm, verdict.limit)
+            self._settle(verdict.limit)
+            self._plan_probe(now)
         elif why == "drop":
-            self._drop(call, verdict, now)
+            self._remember()
+            belief.again = 0
+            belief.limit, belief.failed, belief.proven, belief.firm = verdict.limit, verdict.level, 0, 0
+            belief.ahead, belief.stride = 0, max(1, verdict.limit // STRIDE)
+            self._plan_probe(now)
         self._derive()
-
-    def _drop(self, call: Call | None, verdict: Verdict, now: int) -> None:
-        belief = self.belief
-        if belief.lag_was:  # this refusal refutes the guess
-            belief.lag_ms, belief.lag_was = belief.lag_was, 0
-        if belief.proven >= self.limit and now >= belief.held_at + HELD_MS:
-            belief.good = self.limit
-        belief.good = belief.good or verdict.level
-        self._remember()
-        belief.limit, belief.failed, belief.proven, belief.firm = verdict.limit, verdict.level, 0, 0
-        belief.ahead = 0
-        belief.drops += 1
-        may_be_lag = call is not None and not belief.ghost_age and belief.clean < CLEAN
-        belief.ghost_age = call.ghost_age if call is not None and may_be_lag else 0
-        self._plan_probe(now, REPROBE_MS)
 
     def _remember(self) -> None:
         """Remember what is believed before a cut, to restore it if the provider's own count shows a neighbour."""
@@ -386,10 +397,11 @@ class AdaptiveLimit:
         belief.before = (self.limit, belief.proven)
         belief.failed_before, belief.probe_before = belief.failed, belief.next_probe
 
-    def _plan_probe(self, now: int, interval_ms: int) -> None:
+    def _plan_probe(self, now: int) -> None:
+        """The next probe is due after a time that balances its price with what is lost until it is made."""
         belief = self.belief
-        belief.interval_ms = min(max(interval_ms, REPROBE_MS), max(MOST_REPROBE_MS, belief.interval_ms))
-        belief.next_probe = now + belief.interval_ms
+        watched_s = (now - belief.began_at) // 1_000 + YOUNG_S
+        belief.next_probe = now + 1_000 * isqrt(4 * PRICE_S * watched_s // (2 * belief.changes + 1))
 
     def released(self, ident: str, slots: int, outcome: str, now: int) -> None:
         belief = self.belief
@@ -426,8 +438,6 @@ class AdaptiveLimit:
         if count >= limit and count > ours and now < belief.last_at + LOOK_MS:
             belief.limit, belief.proven = limit, proven
             belief.failed, belief.next_probe = belief.failed_before, belief.probe_before
-            if belief.last_why == "drop":
-                belief.drops -= 1
             belief.last_why = "neighbour"
             self._derive()
 
@@ -444,7 +454,6 @@ class AdaptiveLimit:
     def forgive(self) -> None:
         """A person set the cap: undo what refusals did to the limit; what was proven stays."""
         belief = self.belief
-        belief.limit = belief.failed = belief.good = belief.next_probe = belief.interval_ms = 0
-        belief.ghost_age = belief.drops = 0
+        belief.limit = belief.failed = belief.next_probe = belief.stride = 0
         belief.last_why = ""
         self._derive()

@@ -10,17 +10,17 @@ NEVER: Final = 1 << 60
 ANY_SLOTS: Final = 1 << 60  # more slots than any release has: to search `freed` by time alone
 
 # How long a provider may count a call that is over.
-LAG_MS: Final = 500  # assumed until we know better
-MOST_LAG_MS: Final = 2_000  # the longest that is guessed
-LONGEST_LAG_MS: Final = 3_000  # the longest that is believed, if nothing but the lag explains a refusal
+LAG_MS: Final = 3_000
+MOST_LAG_MS: Final = 3_000  # the longest that is believed
 KEPT_MS: Final = MOST_LAG_MS + 1_000  # releases are remembered this long
 FRESH_MS: Final = 150  # a provider that counts finished calls at all still counts one that ended this recently
 CLEAN: Final = 20  # after this many slots were granted again without trouble, the lag is long enough
 
+LAG_PART: Final = 12  # a shorter lag is looked for while it can shorten a call and its lag by this part
+
 # What proves a level, and for how long.
 GRACE_MS: Final = 2_000  # a call that was not refused for this long was accepted
 PROOF_MS: Final = 15 * 60_000  # an older proof counts no more than the calls in flight
-HELD_MS: Final = 5 * 60_000  # a limit that held this long is the one to return to after a drop
 
 # When a call is sent.
 REORDER_MS: Final = 300  # calls sent closer together than this may arrive in another order
@@ -36,13 +36,13 @@ MOST_HOLD_MS: Final = 10_000  # one call adds at most this to the mean, so one l
 # How a large limit is climbed: a part of the proven level is tried before the last try is decided.
 LARGE: Final = 12  # slots: below this, one unproven call at a time finds the exact limit soon enough
 PART: Final = 3  # a third of what is above it
-PACE_MS: Final = 800  # between two tries, divided by the square root of the level: time and refusals grow alike
+PACE_MS: Final = 600  # between two tries, divided by the square root of the level: time and refusals grow alike
 
 # What a refusal does.
 BLAME_MS: Final = 1_000  # an unproven call sent this recently may be the reason why another call was refused
-DROP: Final = (1, 2)  # the part of a level that is left when it is refused although it was proven
-BUSY_DROP: Final = (19, 20)  # the same, the first time, in a pool that never has a quiet moment
-CLIMB: Final = (3, 4)  # how much of a refused level the limit regains at once; the rest is won back by probes
+DROP: Final = (3, 4)  # the part of a level that is left when it is refused although it was proven
+MARGIN: Final = 64  # a limit stays this part below a level that was refused
+NEAR: Final = 16  # within this part of the level that was refused last: the same limit, met again
 WAIT_MS: Final = 1_000  # the pause without a hint; `_wait_ms` takes half of it and a random part of the other half
 MOST_WAIT_MS: Final = 30_000
 ALONE_WAIT_MS: Final = 2_000
@@ -50,8 +50,9 @@ MOST_ALONE_WAIT_MS: Final = 30 * 60_000
 LOOK_MS: Final = 10_000  # a usage answer this soon after a cut shows whether a neighbour caused it
 
 # When a call above the limit is tried.
-REPROBE_MS: Final = 10 * 60_000
-MOST_REPROBE_MS: Final = 40 * 60_000
-FOUND_REPROBE_MS: Final = 3 * 3_600_000  # for a limit that was found by climbing and has never moved
+PRICE_S: Final = 108
+YOUNG_S: Final = 600
+STRIDE: Final = 16  # the first step above a limit that turned out to be higher is this part of it; then they double
 EXPLORE_MS: Final = 60_000
 PATIENCE_MS: Final = 30_000  # how long a probe waits for a quiet moment
+LONG_MS: Final = 5_000

@@ -20,14 +20,14 @@ from fleetgate.core.limits.adaptive_state import Call
 from fleetgate.core.limits.adaptive_tuning import (
     ALONE_WAIT_MS,
     BLAME_MS,
-    BUSY_DROP,
     CLEAN,
     DROP,
     FLOOR,
-    LONGEST_LAG_MS,
+    MARGIN,
     MOST_ALONE_WAIT_MS,
     MOST_LAG_MS,
     MOST_WAIT_MS,
+    NEAR,
     REORDER_MS,
     TOGETHER_MS,
     WAIT_MS,
@@ -37,6 +37,9 @@ from fleetgate.core.limits.policy import Verdict
 if TYPE_CHECKING:
     from fleetgate.core.limits.adaptive import AdaptiveLimit
     from fleetgate.core.limits.adaptive_state import Belief
+
+
+LONG_CLEAN = 4
 
 
 def verdict_on(policy: AdaptiveLimit, ident: str, now: int) -> Verdict:
@@ -60,22 +63,24 @@ def verdict_on(policy: AdaptiveLimit, ident: str, now: int) -> Verdict:
         return Verdict("probe", level, limit, wait_ms)
     if len(belief.calls) <= 1 and not call.ghosts and level <= 1:
         return Verdict("alone", level, limit, _wait_ms(belief, ALONE_WAIT_MS, MOST_ALONE_WAIT_MS))
-    if level <= FLOOR and call.ghosts and policy.fixed_lag_ms is None and belief.lag_ms < LONGEST_LAG_MS:
-        return Verdict("lag", level, limit, LONGEST_LAG_MS)  # no limit is so low that it explains this
-    if not call.bold and call.ghosts and _may_be_lag(policy):
+    if not call.bold and call.ghosts and _may_be_lag(policy, level):
         return Verdict("lag", level, limit, MOST_LAG_MS)  # until no finished call is counted any more
+    again = belief.in_a_row == 0 and abs(level - belief.settled) * NEAR <= level
+    less = max(min(limit, level - 1 - (level << belief.again + again) // MARGIN), FLOOR)
+    if again:
+        return Verdict("again", level, less, wait_ms)
     if call.bold and belief.proven:
-        return Verdict("exact", level, max(min(limit, level - 1), FLOOR), wait_ms)
-    part, whole = BUSY_DROP if policy.busy and not belief.drops else DROP
+        return Verdict("exact", level, less, wait_ms)
+    part, whole = DROP
     return Verdict("drop", level, max(min(limit, level * part // whole), FLOOR), wait_ms)
 
 
 def _fit(policy: AdaptiveLimit, call: Call) -> Verdict:
     """One more refusal of the same incident: only as many calls are possible as were accepted before this one."""
     belief, limit = policy.belief, policy.limit
-    if belief.last_why in ("drop", "exact") and not call.refused:
+    if belief.last_why in ("drop", "exact", "again") and not call.refused:
         before = sum(at <= call.at + TOGETHER_MS for at in belief.rejected)
-        least = belief.firm if policy.short and call.ghosts and _may_be_lag(policy) else FLOOR
+        least = belief.firm if policy.short and call.ghosts and _may_be_lag(policy, call.level) else FLOOR
         limit = min(limit, max(_highest_level_with(belief, call) - 1 - before, least, FLOOR))
     return Verdict("fit", call.level, limit, 0)
 
@@ -87,14 +92,13 @@ def _highest_level_with(belief: Belief, call: Call) -> int:
     return max(call.level, tried, *together)
 
 
-def _may_be_lag(policy: AdaptiveLimit) -> bool:
+def _may_be_lag(policy: AdaptiveLimit, level: int) -> bool:
     """Whether the provider may still have counted a call that was over."""
     belief = policy.belief
-    if policy.fixed_lag_ms is not None or belief.lag_ms >= MOST_LAG_MS or belief.lag_was:
+    if policy.fixed_lag_ms is not None or policy.lag_ms >= MOST_LAG_MS:
         return False
-    # CLEAN slots granted again without a refusal say that the lag is long enough. Where calls are short, that many
-    # come within seconds; they prove little if the limit itself was found while finished calls may have been counted.
-    return belief.clean < CLEAN or (belief.ghost_age > 0 and policy.short)
+    clean = LONG_CLEAN * CLEAN if belief.lag_was > belief.lag_ms else CLEAN
+    return (belief.clean < clean and belief.in_a_row == 0) or level <= FLOOR
 
 
 def _wait_ms(belief: Belief, first: int, most: int) -> int:

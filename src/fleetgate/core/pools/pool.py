@@ -307,8 +307,8 @@ class Pool(Resource):
         if adaptive is None:
             cooldown = self.cap.cooldown_ms
         else:
-            cooldown = 0 if outcome == "rate_limited" else adaptive.lag_ms  # a refused call was never counted
             adaptive.released(ident, slots, outcome, now)
+            cooldown = 0 if outcome == "rate_limited" else adaptive.lag_ms  # a refused call was never counted
             if adaptive.limit != limiter.limit:
                 limiter.limit = adaptive.limit
                 self._update_full_at()
