@@ -52,30 +52,26 @@ from __future__ import annotations
 from bisect import bisect_right
 from math import isqrt
 
-from fleetgate.core.limits.adaptive_levels import ghosts_at, prove, tried
+from fleetgate.core.limits.adaptive_lag import ghosts_at, lag_of, lengthen, shorten
+from fleetgate.core.limits.adaptive_levels import prove, tried
+from fleetgate.core.limits.adaptive_pace import plan_probe, rise, settle
 from fleetgate.core.limits.adaptive_state import Belief, Call
 from fleetgate.core.limits.adaptive_tuning import (
     ANY_SLOTS,
     CALM_MS,
     CLEAN,
-    EXPLORE_MS,
     FLOOR,
     FRESH_MS,
     GRACE_MS,
     HASTE_MS,
     KEPT_MS,
-    LAG_MS,
-    LAG_PART,
-    LONG_MS,
     LOOK_MS,
-    MARGIN,
     MOST_CEILING,
     MOST_HOLD_MS,
     MOST_LAG_MS,
     NEVER,
     PACE_MS,
     PATIENCE_MS,
-    PRICE_S,
     PROOF_MS,
     REORDER_MS,
     SELDOM_MS,
@@ -83,7 +79,7 @@ from fleetgate.core.limits.adaptive_tuning import (
     SHORT_MS,
     SPACING_MS,
     STRIDE,
-    YOUNG_S,
+    USUAL_LAG_MS,
 )
 from fleetgate.core.limits.adaptive_verdicts import verdict_on
 from fleetgate.core.limits.policy import Verdict
@@ -115,12 +111,7 @@ class AdaptiveLimit:
         """Work out what every decision needs from cap and belief."""
         belief = self.belief
         self.limit = min(belief.limit or self.cap, self.ceiling)
-        self.lag_ms = belief.lag_ms if self.fixed_lag_ms is None else self.fixed_lag_ms
-        if self.fixed_lag_ms is None and not belief.lag_at:
-            if self.ceiling == 1:
-                self.lag_ms = 0  # one call after another would wait each time: no lag before a refusal shows one
-            elif self.gated or belief.hold_ms >= LONG_MS:
-                self.lag_ms = 500
+        self.lag_ms = lag_of(self)
 
     @property
     def reduced(self) -> bool:
@@ -138,7 +129,7 @@ class AdaptiveLimit:
 
         A shorter lag that was set by hand makes no moment quieter: what was sent may still be on its way.
         """
-        return self.belief.gap_ms * 2 < max(self.lag_ms, LAG_MS) * 16
+        return self.belief.gap_ms * 2 < max(self.lag_ms, USUAL_LAG_MS) * 16
 
     # Queries.
 
@@ -236,7 +227,7 @@ class AdaptiveLimit:
     @property
     def lag_is_learned(self) -> bool:
         """Whether the lag rests on experience: it was lengthened, or slots were granted again without trouble."""
-        return self.belief.lag_ms != LAG_MS or self.belief.clean >= CLEAN
+        return self.belief.lag_at > 0 or self.belief.clean >= CLEAN
 
     @property
     def accepted_at(self) -> int:
@@ -293,7 +284,8 @@ class AdaptiveLimit:
         if call.ghosts and level >= self.limit:
             belief.clean += 1
             if belief.clean >= CLEAN and now >= belief.lag_at + 2 * belief.lag_ms:
-                self._shorten_lag(now)
+                shorten(self, now)
+                self._derive()
         if call.live > belief.firm:
             belief.firm = call.live
         if level >= belief.proven - belief.ahead:
@@ -304,48 +296,11 @@ class AdaptiveLimit:
         if not call.bold:
             return
         if probing or level >= (belief.failed or NEVER) or (belief.stride and level >= self.limit):
-            self._rise(level, probing, now)
-        self._derive()
-
-    def _rise(self, level: int, probing: bool, now: int) -> None:
-        """A level at or above the limit was accepted: the limit is higher. By how much is found in growing strides."""
-        belief = self.belief
-        if probing or level >= belief.failed:
-            belief.failed = 0
-            belief.again = max(belief.again - 1, 0)
-        if level >= self.cap:
-            belief.limit, belief.stride = level, 0
-            belief.next_probe = now + EXPLORE_MS
-            self._settle(level)
-            return
-        belief.stride = max(1, level // STRIDE, 2 * belief.stride)
-        top = belief.failed - 1 - belief.failed // MARGIN if belief.failed else self.cap
-        belief.limit = max(min(level + belief.stride, top, self.cap), level)
-        if belief.limit == level:
-            belief.stride = 0
-            self._settle(level)
-            self._plan_probe(now)
-        prove(self, level)
-
-    def _settle(self, limit: int) -> None:
-        """The limit was found. If it is another one than last time, it has moved."""
-        belief = self.belief
-        if belief.settled and abs(limit - belief.settled) * 8 > belief.settled:
-            belief.changes += 1
-        belief.settled = limit
-
-    def _shorten_lag(self, now: int) -> None:
-        """Slots were granted again without a refusal as soon as the lag allows: try a shorter one, if it is of use."""
-        belief = self.belief
-        lag_ms, low = belief.lag_ms, belief.lag_low
-        width = lag_ms - low
-        if self.fixed_lag_ms is not None or self.lag_ms != lag_ms or width * LAG_PART <= belief.hold_ms + lag_ms:
-            return
-        step = min(width // (2 if low else 4), max(belief.gap_ms // 8, lag_ms // STRIDE))  # about two slots at once
-        belief.lag_was, belief.lag_ms, belief.lag_at, belief.clean = lag_ms, lag_ms - step, now, 0
+            rise(self, level, probing, now)
         self._derive()
 
     def refused(self, ident: str, verdict: Verdict, now: int) -> None:
+        """The provider refused a call. What that means was decided; every replica learns the same from it."""
         belief = self.belief
         call = belief.calls.get(ident)
         why = verdict.why
@@ -367,26 +322,24 @@ class AdaptiveLimit:
         belief.last_why, belief.last_level, belief.last_at = why, verdict.level, now
         if why == "probe":
             belief.failed = 0
-            self._plan_probe(now)
+            plan_probe(self, now)
         elif why == "lag":
-            belief.lag_low = self.lag_ms
-            belief.lag_ms = belief.lag_was if belief.lag_was > belief.lag_ms else MOST_LAG_MS
-            belief.lag_was, belief.lag_at, belief.clean = 0, now, 0
+            lengthen(belief, self.lag_ms, now)
         elif why == "exact" or why == "again":
             self._remember()
             belief.again = min(belief.again + 1, 2) if why == "again" else belief.again
-            belief.failed, belief.limit, belief.ahead, belief.stride = verdict.level, verdict.limit, 0, 0
             known = belief.proven - belief.ahead
+            belief.failed, belief.limit, belief.ahead, belief.stride = verdict.level, verdict.limit, 0, 0
             belief.proven = 0 if why == "again" or verdict.level <= belief.settled else min(known, verdict.limit)
             belief.firm = min(belief.firm, verdict.limit)
-            self._settle(verdict.limit)
-            self._plan_probe(now)
+            settle(belief, verdict.limit)
+            plan_probe(self, now)
         elif why == "drop":
             self._remember()
             belief.again = 0
             belief.limit, belief.failed, belief.proven, belief.firm = verdict.limit, verdict.level, 0, 0
             belief.ahead, belief.stride = 0, max(1, verdict.limit // STRIDE)
-            self._plan_probe(now)
+            plan_probe(self, now)
         self._derive()
 
     def _remember(self) -> None:
@@ -396,12 +349,6 @@ class AdaptiveLimit:
             return
         belief.before = (self.limit, belief.proven)
         belief.failed_before, belief.probe_before = belief.failed, belief.next_probe
-
-    def _plan_probe(self, now: int) -> None:
-        """The next probe is due after a time that balances its price with what is lost until it is made."""
-        belief = self.belief
-        watched_s = (now - belief.began_at) // 1_000 + YOUNG_S
-        belief.next_probe = now + 1_000 * isqrt(4 * PRICE_S * watched_s // (2 * belief.changes + 1))
 
     def released(self, ident: str, slots: int, outcome: str, now: int) -> None:
         belief = self.belief
@@ -415,6 +362,8 @@ class AdaptiveLimit:
         if outcome == "ok":
             hold_ms = now - call.at
             belief.hold_ms += ((hold_ms if hold_ms < MOST_HOLD_MS else MOST_HOLD_MS) - belief.hold_ms) // 8
+            if not belief.lag_at:
+                self.lag_ms = lag_of(self)  # what is assumed depends on how long calls take
         if belief.freed_at:
             gap_ms = now - belief.freed_at
             belief.gap_ms += ((gap_ms if gap_ms < 60_000 else 60_000) * 16 - belief.gap_ms) // 16

@@ -9,10 +9,9 @@ is a refused try like any other (limits/adaptive_verdicts.py).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from fleetgate.core.limits.adaptive_tuning import ANY_SLOTS, LARGE, MOST_LAG_MS, PART
+from fleetgate.core.limits.adaptive_tuning import LARGE, PART
 
 if TYPE_CHECKING:
     from fleetgate.core.limits.adaptive import AdaptiveLimit
@@ -27,18 +26,6 @@ def prove(policy: AdaptiveLimit, level: int) -> None:
         most = min(policy.limit, belief.failed - 1) if belief.failed else policy.limit
         top = max(min(level + (level - LARGE) // PART + 1, most), level)
     belief.proven, belief.ahead = top, top - level
-
-
-def ghosts_at(policy: AdaptiveLimit, now: int) -> tuple[int, int]:
-    """Slots and age of the last release that no longer counts here and may still count there."""
-    freed, lag_ms = policy.belief.freed, policy.lag_ms
-    last = bisect_right(freed, (now - lag_ms, ANY_SLOTS)) - 1
-    if last >= 0:
-        at, slots = freed[last]
-        age = now - at
-        if age < MOST_LAG_MS or age < lag_ms + 1_000:
-            return slots, age
-    return 0, 0
 
 
 def tried(belief: Belief) -> int:

@@ -6,7 +6,7 @@ written down is a record with the same fields (core/state/snapshot_format.py).
 
 from __future__ import annotations
 
-from fleetgate.core.limits.adaptive_tuning import LAG_MS
+from fleetgate.core.limits.adaptive_tuning import MOST_LAG_MS
 
 
 class Call:
@@ -53,7 +53,7 @@ class Belief:
     settled: int = 0  # the limit that was found last; 0: none yet
     began_at: int = 0  # when the pool began to learn
     changes: int = 0  # of the limit, seen since then
-    lag_ms: int = LAG_MS
+    lag_ms: int = MOST_LAG_MS
     lag_low: int = 0  # a lag that was refused; 0: none was
     lag_was: int = 0  # the lag before it was shortened last
     lag_at: int = 0  # when it was changed last

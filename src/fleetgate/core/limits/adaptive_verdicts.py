@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetgate.core.limits.adaptive_lag import may_be_lag
 from fleetgate.core.limits.adaptive_state import Call
 from fleetgate.core.limits.adaptive_tuning import (
     ALONE_WAIT_MS,
     BLAME_MS,
-    CLEAN,
     DROP,
     FLOOR,
     MARGIN,
@@ -36,10 +36,8 @@ from fleetgate.core.limits.policy import Verdict
 
 if TYPE_CHECKING:
     from fleetgate.core.limits.adaptive import AdaptiveLimit
-    from fleetgate.core.limits.adaptive_state import Belief
-
-
-LONG_CLEAN = 4
+    from fleetgate.core.limits.adaptive_lag import may_be_lag
+from fleetgate.core.limits.adaptive_state import Belief
 
 
 def verdict_on(policy: AdaptiveLimit, ident: str, now: int) -> Verdict:
@@ -63,7 +61,7 @@ def verdict_on(policy: AdaptiveLimit, ident: str, now: int) -> Verdict:
         return Verdict("probe", level, limit, wait_ms)
     if len(belief.calls) <= 1 and not call.ghosts and level <= 1:
         return Verdict("alone", level, limit, _wait_ms(belief, ALONE_WAIT_MS, MOST_ALONE_WAIT_MS))
-    if not call.bold and call.ghosts and _may_be_lag(policy, level):
+    if not call.bold and call.ghosts and may_be_lag(policy, level):
         return Verdict("lag", level, limit, MOST_LAG_MS)  # until no finished call is counted any more
     again = belief.in_a_row == 0 and abs(level - belief.settled) * NEAR <= level
     less = max(min(limit, level - 1 - (level << belief.again + again) // MARGIN), FLOOR)
@@ -80,7 +78,7 @@ def _fit(policy: AdaptiveLimit, call: Call) -> Verdict:
     belief, limit = policy.belief, policy.limit
     if belief.last_why in ("drop", "exact", "again") and not call.refused:
         before = sum(at <= call.at + TOGETHER_MS for at in belief.rejected)
-        least = belief.firm if policy.short and call.ghosts and _may_be_lag(policy, call.level) else FLOOR
+        least = belief.firm if policy.short and call.ghosts and may_be_lag(policy, call.level) else FLOOR
         limit = min(limit, max(_highest_level_with(belief, call) - 1 - before, least, FLOOR))
     return Verdict("fit", call.level, limit, 0)
 
@@ -90,15 +88,6 @@ def _highest_level_with(belief: Belief, call: Call) -> int:
     together = [other.level for other in belief.calls.values() if abs(other.at - call.at) <= TOGETHER_MS]
     tried = belief.tried if abs(belief.tried_at - call.at) <= TOGETHER_MS else 0
     return max(call.level, tried, *together)
-
-
-def _may_be_lag(policy: AdaptiveLimit, level: int) -> bool:
-    """Whether the provider may still have counted a call that was over."""
-    belief = policy.belief
-    if policy.fixed_lag_ms is not None or policy.lag_ms >= MOST_LAG_MS:
-        return False
-    clean = LONG_CLEAN * CLEAN if belief.lag_was > belief.lag_ms else CLEAN
-    return (belief.clean < clean and belief.in_a_row == 0) or level <= FLOOR
 
 
 def _wait_ms(belief: Belief, first: int, most: int) -> int:

@@ -12,7 +12,7 @@ from fleetgate.core.access.keys import AccessKey
 from fleetgate.core.budgets.calendar import UTC, Zone
 from fleetgate.core.budgets.estimates import Ratio
 from fleetgate.core.entities import AccountSet, BudgetRule, Lease, PlanRule, Rule, Ticket
-from fleetgate.core.limits.adaptive_tuning import LAG_MS
+from fleetgate.core.limits.adaptive_tuning import USUAL_LAG_MS
 from fleetgate.core.plans.burn import BurnRecord
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.usage import Usage, UsageRow
@@ -63,7 +63,7 @@ class BeliefRecord(Struct, omit_defaults=True):
     firm: int = 0
     proven_at: int = 0
     failed: int = 0
-    lag_ms: int = LAG_MS
+    lag_ms: int = USUAL_LAG_MS  # what older snapshots mean by none
     lag_low: int = 0
     lag_was: int = 0
     lag_at: int = 0
