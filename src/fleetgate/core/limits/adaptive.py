@@ -377,17 +377,26 @@ class AdaptiveLimit:
                 del freed[: bisect_right(freed, (old, ANY_SLOTS))]
 
     def answered(self, count: int | None, now: int, asked_at: int) -> None:
-        """After a cut: if the provider counts more calls than ours, a neighbour took the slot: undo the cut."""
+        """Learn from the calls of neighbours, which the provider counts and took: its limit is not below them."""
         belief = self.belief
-        limit, proven = belief.before
-        if not limit or count is None or asked_at < belief.last_at:
+        if count is None:
             return
-        belief.before = (0, 0)
-        ours = len(belief.calls) + sum(slots for at, slots in belief.freed if at > now - KEPT_MS)
-        if count >= limit and count > ours and now < belief.last_at + LOOK_MS:
-            belief.limit, belief.proven = limit, proven
-            belief.failed, belief.next_probe = belief.failed_before, belief.probe_before
-            belief.last_why = "neighbour"
+        calls = belief.calls.values()
+        ours = max(len(calls), max([call.live for call in calls], default=0))
+        ours += sum(slots for at, slots in belief.freed if at > now - KEPT_MS)
+        limit, proven = belief.before
+        if limit and asked_at >= belief.last_at:  # the first answer after a cut
+            belief.before = (0, 0)
+            if count >= limit and count > ours and now < belief.last_at + LOOK_MS:
+                # A neighbour took the slot: undo the cut.
+                belief.limit, belief.proven = limit, proven
+                belief.failed, belief.next_probe = belief.failed_before, belief.probe_before
+                belief.last_why = "neighbour"
+                self._derive()
+        if count - ours > self.limit:  # or nothing would be sent until the neighbours have gone
+            belief.limit, belief.stride = min(count - ours, self.ceiling), 0
+            if belief.failed <= belief.limit:
+                belief.failed = 0
             self._derive()
 
     def sync_calls(self, live: dict[str, int], now: int) -> None:
