@@ -138,7 +138,7 @@ def _of_learning(event: ev.Event, at: int) -> Message | None:
         pool = f"{event.kind} {event.pool}"
         if event.why == "drop":
             return Message("auto_reduced", sentence(event, at), opens=f"drop {pool}", level=event.level)
-        if event.why == "exact" and event.limit < event.cap:
+        if event.why in ("exact", "again") and event.limit < event.cap:
             return Message("auto_reduced", sentence(event, at), opens=f"limit {pool}", level=event.cap)
     elif isinstance(event, ev.Accepted):
         return Message("recovered", sentence(event, at), closes=f"{event.kind} {event.pool}", level=event.level)

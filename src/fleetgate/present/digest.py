@@ -221,7 +221,7 @@ class Digest:
                 self._limit(event.pool, "rate_limit").times += 1
             elif not event.cause:
                 self._changed(seq, at, event)
-        elif isinstance(event, ev.Reduced) or event.why in ("drop", "exact"):
+        elif isinstance(event, ev.Reduced) or event.why in ("drop", "exact", "again"):
             self._limit(event.pool, "rate_limit").reductions += 1
 
     def _limit(self, what: str, kind: str) -> DigestLimitShape:

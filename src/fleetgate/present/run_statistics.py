@@ -93,7 +93,7 @@ class Sums:
         elif isinstance(event, ev.Paused):
             if event.incident:
                 self.incidents[event.kind, event.pool] += 1
-        elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in ("drop", "exact")):
+        elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in ("drop", "exact", "again")):
             self.reductions[event.kind, event.pool] += 1
         elif isinstance(event, ev.Expired | ev.Cancelled | ev.Dropped | ev.Bypassed):
             self.left[str(event.__struct_config__.tag)] += 1

@@ -185,7 +185,7 @@ class Counters:
         elif isinstance(event, ev.Paused):
             if event.incident:
                 self._count("fleetgate_rate_limits_total", event.pool, event.kind)
-        elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in ("drop", "exact")):
+        elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in ("drop", "exact", "again")):
             self._count("fleetgate_reductions_total", event.pool, event.kind)
 
     def _count(self, *name_and_labels: str) -> None:

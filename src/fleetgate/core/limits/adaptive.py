@@ -6,18 +6,19 @@ Theory of operation
 *The problem.* A provider refuses a call when too many are in flight, but does not say how many are allowed, and the
 number may change. Each refusal costs, so the limit should be found with about one, however many calls are waiting.
 
-*The idea.* At most one call whose outcome is uncertain is in flight at a time. The *level* of a call is how many
-slots the provider may count when the call arrives: those in flight, those released less than the *lag* ago (providers
-count a finished call for a while), and its own. The highest level that was accepted is *proven*.
+*What is believed.* Four things (limits/adaptive_state.py): the limit, between the highest level that was accepted
+(*proven*) and the lowest that was refused; how often the limit moves (limits/adaptive_pace.py); how long the provider
+counts a call that is over, the *lag* (limits/adaptive_lag.py); and which calls in flight may still be refused. All of
+it changes only in `admitted`, `accepted`, `refused`, `released`, `answered`, `sync_calls` and `forgive`, which follow
+events, so that every replica of the log believes the same (docs/decisions/0006).
 
-*What is stored.* `Belief` (limits/adaptive_state.py): the limit, the proven level, the lowest level that was refused,
-the lag, the one unproven call, when the next probe is due, and a `Call` for each lease. It changes only in
-`admitted`, `accepted`, `refused`, `released`, `answered`, `sync_calls` and `forgive`, which follow events, so that
-every replica of the log believes the same (docs/decisions/0006).
+*The level* of a call is how many slots the provider may count when the call arrives: those in flight, those released
+less than the lag ago, and its own.
 
 *When a call may go* (`admits_at`):
 
-- Up to the proven level: at once.
+- Up to the proven level: at once. After a refusal, only up to what was accepted since; above that at a pace, so that
+  a pause is not followed by a burst.
 - Above it, within the limit: one at a time, at a moment at which a refusal would mean something: nothing is cooling
   down, and nothing was sent just before. After 10 s it goes anyway. From 12 on, a part of the level is tried at
   a pace instead (limits/adaptive_levels.py).
@@ -25,26 +26,32 @@ every replica of the log believes the same (docs/decisions/0006).
 - Where calls are short (under 1.75 s on average) there is no quiet moment. There the pool climbs in *rounds*: all wait
   until nothing cools down, then as many as are proven go at once, and one more.
 
-*What proves a level.* The call's answer begins, it ends well, or 2 s pass without a refusal. Then the proven level is
-its level, and the next call may try one more: about one level a second.
+*What a success teaches.* A call is accepted when its answer begins, when it ends well, or after 2 s without a refusal.
+Then the proven level is its level, and the next call may try one more. A probe that is accepted says that the limit has
+risen, but not how far: the limit is raised in strides that double.
 
-*What a refusal means.* It starts an *incident* (`epoch` + 1) and is judged once (limits/adaptive_verdicts.py). A
-refused level that was not proven is exactly one too many. A proven level that is refused means that the limit has
-fallen, unless the provider may still have counted finished calls; then the lag is longer than assumed. Further
+*What a refusal teaches.* It starts an *incident* (`epoch` + 1) and is judged once (limits/adaptive_verdicts.py). A
+refused level that was not proven is one too many. A level near the limit that was found before is that limit, met again.
+Otherwise a proven level that is refused means that the limit has fallen, unless the lag was just shortened. Further
 refusals of calls that were sent before belong to the same incident: they can fit the limit to what was accepted, but
 never cut it again.
 
-*Why it is right.* Uncertainty is bounded by one call, so an incident that comes from climbing costs one refusal. A
-cut is never repeated for calls that were in flight when it was made, because their epoch is older. The limit cannot
-stay too low, because probes continue until the ceiling is reached; it cannot stay too high, because every refusal is
-either explained (probe, alone, lag) or lowers it. An explanation by lag is a guess: it is taken back if the next
-refusal disproves it.
+*When a probe is worth its price.* A refused probe costs what the owner of the account says. A limit that has risen
+unnoticed costs slots. The time between probes balances the two by how often the limit has moved so far.
+
+*Why it is right.* In small pools one call is uncertain at a time, in large ones about as many as are sent in the time of
+an answer. A cut is never repeated for calls that were in flight when it was made, because their epoch is older. The
+limit cannot stay too low, because probes continue until the ceiling is reached; it cannot stay too high, because
+every refusal is either explained (probe, alone, lag) or lowers it. An explanation by lag is a guess: the next refusal
+is not explained by it.
 
 *Example.* The cap is 16, the provider allows 8. Calls 1 to 8 go one after another, each after the one before was
 accepted: proven 1, 2, ... 8. The ninth is refused: `exact`, limit 8. From now on eight calls go at once whenever
-slots are free. Three hours later one probe at level 9 is refused: `probe`, limit 8. If the provider then drops to 4,
-a call at the proven level 8 is refused: `drop`, limit 4, nothing is proven; the pool climbs to 4 again, then one by
-one towards 6, three quarters of 8, where level 5 is refused: `exact`, limit 4.
+slots are free. Eight minutes later a probe at level 9 is refused: `probe`, limit 8, and the next one comes later. If
+the provider then drops to 4, a call at the proven level 8 is refused: `drop`, limit 6, nothing is proven. At level 6 a
+call is refused again: limit 4. That is accepted, and the climb tries 5, just below the 6 that was refused: `exact`,
+limit 4. When the provider allows 8 again, a probe at 5 is accepted, and the limit rises to 6, 8 and 12, where 9 is
+refused.
 """
 
 from __future__ import annotations

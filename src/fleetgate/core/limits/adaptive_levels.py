@@ -1,10 +1,10 @@
-"""Levels of the adaptive limit: what an accepted call proves, and which finished calls may still count.
+"""Levels of the adaptive limit: what an accepted call proves.
 
 Below LARGE an accepted call proves its own level, and the next call tries one more: about six minutes for a limit of
-400. From LARGE on, a quarter of what is above it counts as proven *ahead* of its trial. Those calls are sent at a pace,
+400. From LARGE on, a third of what is above it counts as proven *ahead* of its trial. Those calls are sent at a pace,
 before the outcome of the last one is known, and the top one proves them all. The rate grows with the square root of the
-level, so that time and refusals grow alike: 400 take two to three minutes, and a few refusals. A refusal of one of them
-is a refused try like any other (limits/adaptive_verdicts.py).
+level, so that time and refusals grow alike: 400 take about a minute, and a few refusals. A refusal of one of them is a
+refused try like any other (limits/adaptive_verdicts.py).
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
 | `probe` | tried a level above the limit | stays |
 | `alone` | was the only one in flight, so the refusal was not about how many | stays |
 | `lag` | came just after a release that the provider may still have counted | stays; released slots cool down longer |
-| `exact` | tried an unproven level while lower ones are proven | one below that level |
-| `drop` | had a level that was proven: the provider's limit has fallen | half that level |
+| `again` | had a level near the limit that was found last: that limit, met again | below it, by a margin that grows |
+| `exact` | tried an unproven level while lower ones are proven | just below that level |
+| `drop` | had a level that was proven: the provider's limit has fallen | three quarters of that level |
 | `fit` | belongs to an incident that was already judged | at most what that incident left possible |
 
 Judging changes nothing. The verdict becomes an event, and `AdaptiveLimit.refused` learns from it.
