@@ -11,6 +11,7 @@ from collections import Counter
 from msgspec import Struct
 
 from fleetgate.core import events as ev
+from fleetgate.core.limits import LOWERING
 from fleetgate.present.event_text import sentence
 from fleetgate.present.json.state import Time
 from fleetgate.present.log_time import LogTimes
@@ -221,7 +222,7 @@ class Digest:
                 self._limit(event.pool, "rate_limit").times += 1
             elif not event.cause:
                 self._changed(seq, at, event)
-        elif isinstance(event, ev.Reduced) or event.why in ("drop", "exact", "again"):
+        elif isinstance(event, ev.Reduced) or event.why in LOWERING:
             self._limit(event.pool, "rate_limit").reductions += 1
 
     def _limit(self, what: str, kind: str) -> DigestLimitShape:

@@ -241,7 +241,6 @@ _REFUSALS = {
     "lag": "because finished calls count for longer than assumed",
     "alone": "though nothing else was in flight: concurrency is not the cause",
     "again": "one too many again, near the limit that was found before",
-    "early": "because a released slot was still counted: slots now cool down longer",
     "fit": "in the same incident",
 }
 

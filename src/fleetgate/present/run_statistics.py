@@ -9,6 +9,7 @@ from math import ceil
 from msgspec import Struct, field
 
 from fleetgate.core import events as ev
+from fleetgate.core.limits import LOWERING
 from fleetgate.log.protocol import Log
 from fleetgate.present.json.state import Time
 from fleetgate.present.log_time import LogTimes
@@ -93,7 +94,7 @@ class Sums:
         elif isinstance(event, ev.Paused):
             if event.incident:
                 self.incidents[event.kind, event.pool] += 1
-        elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in ("drop", "exact", "again")):
+        elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in LOWERING):
             self.reductions[event.kind, event.pool] += 1
         elif isinstance(event, ev.Expired | ev.Cancelled | ev.Dropped | ev.Bypassed):
             self.left[str(event.__struct_config__.tag)] += 1

@@ -100,7 +100,7 @@ def _points(
 
 
 # Verdicts on a refusal which say nothing about how many the provider allows (core/events.py).
-_NO_BOUND = ("lag", "early", "alone", "neighbour")
+_NO_BOUND = ("lag", "alone", "neighbour")
 
 
 def _after(point: LimitPoint, mark: LimitMark, at: str) -> LimitPoint:

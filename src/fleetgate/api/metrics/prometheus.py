@@ -21,6 +21,7 @@ from fleetgate.api.metrics.exposition import (
 from fleetgate.api.metrics.usage_counters import KeyCounters, UsageCounters
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
+from fleetgate.core.limits import LOWERING
 from fleetgate.core.plans.reading import FULL
 from fleetgate.core.state.state import State
 from fleetgate.core.views.budget_views import BudgetView, budget_views
@@ -185,7 +186,7 @@ class Counters:
         elif isinstance(event, ev.Paused):
             if event.incident:
                 self._count("fleetgate_rate_limits_total", event.pool, event.kind)
-        elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in ("drop", "exact", "again")):
+        elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in LOWERING):
             self._count("fleetgate_reductions_total", event.pool, event.kind)
 
     def _count(self, *name_and_labels: str) -> None:

@@ -16,9 +16,18 @@ from __future__ import annotations
 
 from fleetgate.core.limits.adaptive import AdaptiveLimit
 from fleetgate.core.limits.adaptive_tuning import NEVER
-from fleetgate.core.limits.policy import INCIDENT_PAUSE_MS, Policy, Verdict
+from fleetgate.core.limits.policy import INCIDENT_PAUSE_MS, LOWERING, Policy, Verdict
 from fleetgate.core.limits.simple import SIMPLE_POLICIES
 
 POLICIES = ("adapt", "step", "pause", "fixed")
 
-__all__ = ["INCIDENT_PAUSE_MS", "NEVER", "POLICIES", "SIMPLE_POLICIES", "AdaptiveLimit", "Policy", "Verdict"]
+__all__ = [
+    "INCIDENT_PAUSE_MS",
+    "LOWERING",
+    "NEVER",
+    "POLICIES",
+    "SIMPLE_POLICIES",
+    "AdaptiveLimit",
+    "Policy",
+    "Verdict",
+]

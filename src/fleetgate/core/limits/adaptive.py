@@ -31,16 +31,16 @@ Then the proven level is its level, and the next call may try one more. A probe 
 risen, but not how far: the limit is raised in strides that double.
 
 *What a refusal teaches.* It starts an *incident* (`epoch` + 1) and is judged once (limits/adaptive_verdicts.py). A
-refused level that was not proven is one too many. A level near the limit that was found before is that limit, met again.
-Otherwise a proven level that is refused means that the limit has fallen, unless the lag was just shortened. Further
-refusals of calls that were sent before belong to the same incident: they can fit the limit to what was accepted, but
-never cut it again.
+refused level that was not proven is one too many. A level near the limit that was found before is that limit, met
+again. Otherwise a proven level that is refused means that the limit has fallen, unless the lag was just shortened.
+Further refusals of calls that were sent before belong to the same incident: they can fit the limit to what was
+accepted, but never cut it again.
 
 *When a probe is worth its price.* A refused probe costs what the owner of the account says. A limit that has risen
 unnoticed costs slots. The time between probes balances the two by how often the limit has moved so far.
 
-*Why it is right.* In small pools one call is uncertain at a time, in large ones about as many as are sent in the time of
-an answer. A cut is never repeated for calls that were in flight when it was made, because their epoch is older. The
+*Why it is right.* In small pools one call is uncertain at a time, in large ones about as many as are sent in the time
+of an answer. A cut is never repeated for calls that were in flight when it was made, because their epoch is older. The
 limit cannot stay too low, because probes continue until the ceiling is reached; it cannot stay too high, because
 every refusal is either explained (probe, alone, lag) or lowers it. An explanation by lag is a guess: the next refusal
 is not explained by it.

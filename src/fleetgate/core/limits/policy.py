@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+LOWERING = ("drop", "exact", "again")  # verdicts that lower the limit
 INCIDENT_PAUSE_MS = 30_000  # without a hint from the provider
 
 

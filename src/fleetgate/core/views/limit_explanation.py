@@ -150,7 +150,6 @@ def refusal_sentence(belief: LimitBelief, now: int) -> str:
         "neighbour": "others on the account had taken the slot, so the limit stays",
         "alone": "nothing else was in flight, so it was not about how many at once",
         "again": f"{belief.last_level} were one too many again, near the limit that was found before",
-        "early": "a released slot was still counted, so slots now cool down longer",
     }.get(belief.last_why, f"{belief.last_level} at once were too many")
     return f"The last refusal, {span(now - belief.last_at)} ago, was taken to mean: {meaning}."
 
