@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def plan_probe(policy: AdaptiveLimit, now: int) -> None:
     """Set when a level above the limit is tried next."""
     belief = policy.belief
-    watched_s = (now - belief.began_at) // 1_000 + YOUNG_S
+    watched_s = (now - (belief.began_at or now)) // 1_000 + YOUNG_S
     wait_s = isqrt(4 * PRICE_S[policy.refusals] * watched_s // (2 * belief.changes + 1))
     belief.next_probe = now + 1_000 * wait_s
 

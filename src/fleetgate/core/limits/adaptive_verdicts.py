@@ -37,8 +37,7 @@ from fleetgate.core.limits.policy import Verdict
 
 if TYPE_CHECKING:
     from fleetgate.core.limits.adaptive import AdaptiveLimit
-    from fleetgate.core.limits.adaptive_lag import may_be_lag
-from fleetgate.core.limits.adaptive_state import Belief
+    from fleetgate.core.limits.adaptive_state import Belief
 
 
 def verdict_on(policy: AdaptiveLimit, ident: str, now: int) -> Verdict:

@@ -29,6 +29,8 @@ from fleetgate.core.state.snapshot_format import (
 if TYPE_CHECKING:
     from fleetgate.core.state.state import State
 
+_NOTHING_LEARNED = BeliefRecord(lag_ms=Belief().lag_ms)
+
 
 def export_state(state: State, now: int) -> Snapshot:
     """What of a state cannot be derived, as of `now`."""
@@ -278,7 +280,7 @@ def belief_record(belief: Belief) -> BeliefRecord | None:
         ident: CallRecord(*[getattr(call, name) for name in CallRecord.__struct_fields__])
         for ident, call in belief.calls.items()
     }
-    return None if record == BeliefRecord() else record
+    return None if record == _NOTHING_LEARNED else record
 
 
 def _believed(record: BeliefRecord) -> Belief:
