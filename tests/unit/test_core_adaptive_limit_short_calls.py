@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fleetgate.core import commands as cmd
-from fleetgate.core.limits.adaptive_tuning import FRESH_MS, HASTE_MS, LAG_MS, REORDER_MS, SHORT_HASTE_MS, SHORT_MS
-from tests.unit.test_core_adaptive_limit import Calls
+from fleetgate.core.limits.adaptive_tuning import (
+    FRESH_MS,
+    HASTE_MS,
+    MOST_LAG_MS,
+    REORDER_MS,
+    SHORT_HASTE_MS,
+    SHORT_MS,
+    USUAL_LAG_MS,
+)
+from tests.unit.test_core_adaptive_limit import START, Calls
 
 CALL_MS = 100
 
 
 class Short(Calls):
-    """A line of calls of 100 ms."""
+    """A line of calls of 100 ms, as if their lag had been learned."""
 
-    def __init__(self, cap: int = 20, waiting: int = 60, **said: object) -> None:
+    def __init__(self, cap: int = 20, waiting: int = 60, lag_ms: int = USUAL_LAG_MS, **said: object) -> None:
         super().__init__(cap, short=True, **said)
+        self.believe(lag_ms=lag_ms, lag_at=START)
         self.line = [self.ask() for _ in range(waiting)]
 
     def in_flight(self) -> list[str]:
@@ -27,7 +38,7 @@ class Short(Calls):
         if self.in_flight():  # one more, while all are surely counted
             self.wait(FRESH_MS + 1)
             self.end(self.in_flight()[0])
-        self.wait(LAG_MS)
+        self.wait(self.adapt.lag_ms)
         return len(self.in_flight())
 
 
@@ -87,7 +98,7 @@ def test_p4_proven_levels_wait_for_the_round_while_short_calls_climb() -> None:
     calls.wait(2 * FRESH_MS)
     for ident in five[:2]:
         calls.end(ident)
-    calls.wait(LAG_MS - 2 * FRESH_MS)
+    calls.wait(USUAL_LAG_MS - 2 * FRESH_MS)
     assert calls.pool.cooldown.slots + 1 <= calls.belief.proven
     assert calls.in_flight() == []
     calls.wait(2 * FRESH_MS)
@@ -101,7 +112,7 @@ def test_p4_nobody_waits_for_a_round_when_no_higher_level_was_tried_lately() -> 
     for ident in three:
         calls.end(ident)
     calls.believe(hold_ms=CALL_MS)
-    calls.wait(LAG_MS)
+    calls.wait(USUAL_LAG_MS)
     calls.end(calls.call())
     calls.wait(FRESH_MS + 1)
     assert calls.pool.cooldown.slots == 1
@@ -130,7 +141,7 @@ def test_p4_an_unproven_short_call_waits_until_what_was_sent_was_accepted() -> N
     calls.believe(hold_ms=CALL_MS)
     first, *_ = calls.in_flight()
     calls.end(first)
-    calls.wait(LAG_MS)
+    calls.wait(USUAL_LAG_MS)
     third = calls.ask()
     assert calls.admitted(third)
     calls.wait(REORDER_MS // 2)
@@ -177,18 +188,15 @@ def test_p4_short_calls_that_are_counted_for_long_do_not_cut_below_what_was_in_f
     assert calls.pool.limit == 5
 
 
-def test_p4_a_limit_that_short_calls_found_next_to_what_cooled_down_may_have_been_lag() -> None:
-    calls = Short()
-    for _ in range(3):
-        calls.round()
-    assert calls.refuse(calls.in_flight()[-1]).why == "exact"
-    assert calls.belief.ghost_age
-    calls.believe(clean=99)
-    for ident in calls.in_flight():
-        calls.end(ident)
-    calls.wait(2_000)
-    calls.round()
-    assert calls.refuse(calls.in_flight()[-1]).why == "lag"
+@pytest.mark.parametrize("lag_ms", [USUAL_LAG_MS, MOST_LAG_MS])
+def test_p4_rounds_of_short_calls_grow_one_unproven_call_at_a_time_whatever_the_lag(lag_ms: int) -> None:
+    calls = Short(lag_ms=lag_ms)
+    sizes = []
+    for _ in range(6):
+        sizes.append(calls.round())
+        assert sum(call.bold and not call.decided for call in calls.belief.calls.values()) <= 1
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] >= 10
 
 
 def test_p4_a_single_long_call_does_not_make_short_ones_long() -> None:

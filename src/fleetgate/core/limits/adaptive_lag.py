@@ -67,15 +67,18 @@ def lengthen(belief: Belief, refused_ms: int, now: int) -> None:
     belief.lag_was, belief.lag_at, belief.clean = 0, now, 0
 
 
-def may_be_lag(policy: AdaptiveLimit, level: int) -> bool:
-    """Whether a refusal of this level may come from a call that was over and that the provider still counted."""
+def may_be_lag(policy: AdaptiveLimit, level: int, before: int) -> bool:
+    """Whether a refusal of this level may come from a call that was over and that the provider still counted.
+
+    `before`: so many incidents came right before this one.
+    """
     belief = policy.belief
     if policy.fixed_lag_ms is not None or policy.lag_ms >= MOST_LAG_MS:
         return False
     if level <= FLOOR:
         return True  # no limit is so low that it explains this
     enough = CLEAN_SHORTENED if belief.lag_was > belief.lag_ms else CLEAN
-    return belief.clean < enough and belief.in_a_row == 0
+    return belief.clean < enough and before == 0
 
 
 def ghosts_at(policy: AdaptiveLimit, now: int) -> tuple[int, int]:

@@ -61,7 +61,7 @@ def verdict_on(policy: AdaptiveLimit, ident: str, now: int) -> Verdict:
         return Verdict("probe", level, limit, wait_ms)
     if len(belief.calls) <= 1 and not call.ghosts and level <= 1:
         return Verdict("alone", level, limit, _wait_ms(belief, ALONE_WAIT_MS, MOST_ALONE_WAIT_MS))
-    if not call.bold and call.ghosts and may_be_lag(policy, level):
+    if not call.bold and call.ghosts and may_be_lag(policy, level, belief.in_a_row):
         return Verdict("lag", level, limit, MOST_LAG_MS)  # until no finished call is counted any more
     again = belief.in_a_row == 0 and abs(level - belief.settled) * NEAR <= level
     less = max(min(limit, level - 1 - (level << belief.again + again) // MARGIN), FLOOR)
@@ -78,7 +78,8 @@ def _fit(policy: AdaptiveLimit, call: Call) -> Verdict:
     belief, limit = policy.belief, policy.limit
     if belief.last_why in ("drop", "exact", "again") and not call.refused:
         before = sum(at <= call.at + TOGETHER_MS for at in belief.rejected)
-        least = belief.firm if policy.short and call.ghosts and may_be_lag(policy, call.level) else FLOOR
+        lag = policy.short and call.ghosts and may_be_lag(policy, call.level, belief.in_a_row - 1)
+        least = belief.firm if lag else FLOOR
         limit = min(limit, max(_highest_level_with(belief, call) - 1 - before, least, FLOOR))
     return Verdict("fit", call.level, limit, 0)
 
