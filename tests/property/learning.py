@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 GRACE_MS = 2_000  # without a refusal for so long, a call was accepted
-LAG_MS = 5_000  # nothing cools down for longer: 2 s by what is learned, 5 s by what the rules of the test say
-CUTS = ("drop", "exact")
+LAG_MS = 5_000  # nothing cools down for longer: 3 s by what is learned, 5 s by what the rules of the test say
+CUTS = ("drop", "exact", "again")
 MEANINGS = (*CUTS, "fit", "probe", "lag", "alone")
 
 

@@ -21,7 +21,7 @@ from fleetgate.core.pools.pool import Pool
 from fleetgate.core.state.state import State
 from fleetgate.core.views.limit_explanation import explain
 
-CUTS = ("drop", "exact")
+CUTS = ("drop", "exact", "again")
 
 
 class Adapting(RuleBasedStateMachine):
