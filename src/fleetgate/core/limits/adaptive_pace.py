@@ -8,7 +8,7 @@ often, one that never moves hardly ever.
 *The pace.* `s` is the time that the pool was watched, divided by the changes seen. Before anything is known, half a
 change in YOUNG_S is assumed. A change is a limit that is found more than an eighth away from the one found before.
 
-*The rise.* When a level above the limit is accepted, nobody knows how far the limit has risen. It is raised by a
+*The rise.* When a level above the limit is accepted, no one knows how far the limit has risen. It is raised by a
 stride, and when the calls have come so far, by a stride twice as long, and so on, until a level is refused or the cap
 is reached. So a limit that has risen tenfold is found in four strides. The climb after a drop works alike, up to just
 below the level that was refused.
