@@ -133,7 +133,7 @@ def test_a_refusal_between_two_samples_is_drawn_when_it_happened(moments: LogTim
     ]
 
 
-@pytest.mark.parametrize("why", ["lag", "early", "alone"])
+@pytest.mark.parametrize("why", ["lag", "alone"])
 def test_a_refusal_that_is_not_about_how_many_bounds_nothing(moments: LogTimes, why: str) -> None:
     samples = [(utc(1_000) or "", PoolSample(1, 8, 0, 0, 8, None))]
     assert points_of(samples, [LimitMark(2_000, "refused", 3, 8, why)], moments) == [(8, 8, None)]

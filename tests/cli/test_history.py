@@ -169,7 +169,6 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
         "umans (requests): refused with 8 concurrent calls, which had worked: the provider's limit has dropped",
     ),
     (ev.Refused("requests", "umans", "i", "again", 8, 7, 8), "8 concurrent calls, one too many again, near the limit"),
-    (ev.Refused("requests", "umans", "i", "early", 8, 8, 8), "because a released slot was still counted"),
     (ev.Refused("requests", "umans", "i", "omen", 8, 7, 8), "8 concurrent calls, verdict omen; the limit is 7 (cap 8)"),
     (ev.UsageAsked("requests", "umans", ME), "process 42 on box asks the provider of umans (requests)"),
     (ev.UsageAnswered("requests", "umans", 4, 3), "of umans (requests) counts 3 in flight; the limit is 4"),

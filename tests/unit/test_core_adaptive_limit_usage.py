@@ -7,6 +7,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Spec
+from fleetgate.core.limits import AdaptiveLimit, Verdict
 from fleetgate.core.limits.adaptive_lag import ghosts_at
 from fleetgate.core.limits.adaptive_tuning import LOOK_MS, REORDER_MS
 from fleetgate.core.pools.pool import SHORT_MS
@@ -190,6 +191,21 @@ def test_g1_a_try_that_a_neighbour_made_fail_cuts_nothing() -> None:
     calls.answer(4)
     assert (calls.pool.limit, calls.belief.failed, calls.belief.next_probe) == (4, 0, 0)
     assert calls.belief.last_why == "neighbour"
+
+
+@pytest.mark.parametrize(("ours", "count", "limit"), [(0, 6, 6), (0, 2, 2), (0, 99, 8), (1, 6, 2)])
+def test_g1_a_limit_below_what_neighbours_alone_have_in_flight_is_raised_when_nothing_of_ours_is(
+    ours: int, count: int, limit: int
+) -> None:
+    policy = AdaptiveLimit()
+    policy.configure(8, explore=False, fixed_lag_ms=None, gated=True)
+    policy.admitted("refused", 3, 1_000)
+    policy.refused("refused", Verdict("exact", 3, 2, 0), 1_100)
+    policy.released("refused", 1, "rate_limited", 1_100)
+    for number in range(ours):
+        policy.admitted(str(number), number + 1, 2_000)
+    policy.answered(count, 30_000, 29_900)
+    assert policy.limit == limit
 
 
 def test_g1_a_drop_that_a_neighbour_caused_is_none() -> None:

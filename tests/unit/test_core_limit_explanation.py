@@ -86,7 +86,6 @@ def test_p4_a_refusal_bounds_the_belief_from_above_and_an_acceptance_from_below(
     ("why", "says"),
     [
         ("again", "5 were one too many again, near the limit that was found before"),
-        ("early", "a released slot was still counted, so slots now cool down longer"),
         ("omen", "5 at once were too many"),
     ],
 )

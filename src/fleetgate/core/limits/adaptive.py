@@ -388,9 +388,7 @@ class AdaptiveLimit:
         belief = self.belief
         if count is None:
             return
-        calls = belief.calls.values()
-        ours = max(len(calls), max([call.live for call in calls], default=0))
-        ours += sum(slots for at, slots in belief.freed if at > now - KEPT_MS)
+        ours = len(belief.calls) + sum(slots for at, slots in belief.freed if at > now - KEPT_MS)
         limit, proven = belief.before
         if limit and asked_at >= belief.last_at:  # the first answer after a cut
             belief.before = (0, 0)
@@ -400,7 +398,7 @@ class AdaptiveLimit:
                 belief.failed, belief.next_probe = belief.failed_before, belief.probe_before
                 belief.last_why = "neighbour"
                 self._derive()
-        if count - ours > self.limit:  # or nothing would be sent until the neighbours have gone
+        if not belief.calls and count - ours > self.limit:  # or nothing would be sent until the neighbours have gone
             belief.limit, belief.stride = min(count - ours, self.ceiling), 0
             if belief.failed <= belief.limit:
                 belief.failed = 0
