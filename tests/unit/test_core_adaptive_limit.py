@@ -454,6 +454,16 @@ def test_k1_a_learned_lag_is_the_cooldown_and_a_refused_call_does_not_cool() -> 
     assert calls.pool.cooldown.slots == 0
 
 
+@pytest.mark.parametrize("outcome", ["usage_window", "quota"])
+def test_k1_a_call_that_was_refused_for_another_reason_than_how_many_at_once_does_not_cool_either(outcome: str) -> None:
+    calls = Calls(short=True)
+    calls.end(calls.call(), outcome)
+    assert (calls.pool.cooldown.slots, calls.belief.freed_at, calls.pool.limit) == (0, 0, 8)
+    failed = Calls(short=True)
+    failed.end(failed.call(), "server_error")  # that one may have been counted
+    assert failed.pool.cooldown.slots == 1
+
+
 def test_p4_alone_a_refusal_with_nothing_else_in_flight_is_not_about_how_many() -> None:
     calls = Calls()
     refused = calls.refuse(calls.call())

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from fleetgate.core.limits.adaptive import AdaptiveLimit
 from fleetgate.core.limits.adaptive_tuning import NEVER
-from fleetgate.core.limits.policy import INCIDENT_PAUSE_MS, LOWERING, Policy, Verdict
+from fleetgate.core.limits.policy import INCIDENT_PAUSE_MS, LOWERING, REFUSED, Policy, Verdict
 from fleetgate.core.limits.simple import SIMPLE_POLICIES
 
 POLICIES = ("adapt", "step", "pause", "fixed")
@@ -26,6 +26,7 @@ __all__ = [
     "LOWERING",
     "NEVER",
     "POLICIES",
+    "REFUSED",
     "SIMPLE_POLICIES",
     "AdaptiveLimit",
     "Policy",

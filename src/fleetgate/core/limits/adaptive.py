@@ -89,7 +89,7 @@ from fleetgate.core.limits.adaptive_tuning import (
     USUAL_LAG_MS,
 )
 from fleetgate.core.limits.adaptive_verdicts import verdict_on
-from fleetgate.core.limits.policy import Verdict
+from fleetgate.core.limits.policy import REFUSED, Verdict
 
 
 class AdaptiveLimit:
@@ -364,7 +364,7 @@ class AdaptiveLimit:
             self._learn_acceptance(call, ident, now)
         if belief.unproven == ident:
             belief.unproven, belief.probing = "", False
-        if call is None or outcome == "rate_limited":
+        if call is None or outcome in REFUSED:
             return  # the provider never counted it
         if outcome == "ok":
             hold_ms = now - call.at

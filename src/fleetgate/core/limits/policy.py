@@ -11,6 +11,7 @@ from msgspec import Struct
 
 LOWERING = ("drop", "exact", "again")  # verdicts that lower the limit
 INCIDENT_PAUSE_MS = 30_000  # without a hint from the provider
+REFUSED = ("rate_limited", "usage_window", "quota")  # outcomes of calls that the provider refused and never counted
 
 
 class Verdict(Struct, frozen=True):

@@ -50,7 +50,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fleetgate.core.limits import NEVER, Policy
+from fleetgate.core.limits import NEVER, REFUSED, Policy
 from fleetgate.core.pools.cooldown import Cooldown
 from fleetgate.core.pools.effective_caps import HELD_BACK, UNLIMITED, Need
 from fleetgate.core.pools.hold_times import HoldTimes
@@ -308,7 +308,7 @@ class Pool(Resource):
             cooldown = self.cap.cooldown_ms
         else:
             adaptive.released(ident, slots, outcome, now)
-            cooldown = 0 if outcome == "rate_limited" else adaptive.lag_ms  # a refused call was never counted
+            cooldown = 0 if outcome in REFUSED else adaptive.lag_ms  # a refused call was never counted
             if adaptive.limit != limiter.limit:
                 limiter.limit = adaptive.limit
                 self._update_full_at()
