@@ -215,8 +215,13 @@ class Adapting(RuleBasedStateMachine):
     @invariant()
     def replay_and_restore_believe_the_same(self) -> None:
         exported = self.engine.state.export(self.now)
+        restored = State.restore(exported)
         assert self.replica.state.export(self.now) == exported
-        assert State.restore(exported).export(self.now) == exported
+        assert restored.export(self.now) == exported
+        for state in (restored, self.replica.state):
+            pool = state.named("requests", "umans")
+            assert pool is not None
+            assert (pool.limit, pool.cooldown_ms) == (self.pool.limit, self.pool.cooldown_ms)
 
     @invariant()
     def it_can_be_explained(self) -> None:

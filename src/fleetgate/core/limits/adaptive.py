@@ -22,7 +22,7 @@ less than the lag ago, and its own.
 - Above it, within the limit: one at a time, at a moment at which a refusal would mean something: nothing is cooling
   down, and nothing was sent just before. After 10 s it goes anyway. From 12 on, a part of the level is tried at
   a pace instead (limits/adaptive_levels.py).
-- Above the limit: one *probe* now and then, while the limit is below the ceiling.
+- Above the limit: one *probe* now and then, while the limit is below the ceiling (limits/adaptive_pace.py).
 - Where calls are short (under 1.75 s on average) there is no quiet moment. There the pool climbs in *rounds*: all wait
   until nothing cools down, then as many as are proven go at once, and one more.
 
