@@ -110,12 +110,14 @@ def test_p4_a_refusal_soon_after_the_lag_was_shortened_lengthens_it_again_and_do
     assert edge.adapt.lag_is_learned
 
 
-def test_p4_a_refusal_long_after_the_lag_was_shortened_means_that_the_limit_has_fallen() -> None:
-    edge = Edge(lag_ms=1_000, lag_was=1_200, lag_low=950, lag_at=START)
-    edge.accept(CLEAN_SHORTENED)
-    assert edge.refuse() == "drop"
+@pytest.mark.parametrize(("clean", "why"), [(CLEAN_SHORTENED - 1, "lag"), (CLEAN_SHORTENED, "drop")])
+def test_p4_a_refusal_long_after_the_lag_was_shortened_means_that_the_limit_has_fallen(clean: int, why: str) -> None:
+    edge = Edge(lag_ms=1_000, lag_was=1_200, lag_low=950, lag_at=START)  # a shorter one is of no use
+    edge.accept(clean)
+    assert edge.refuse() == why
     part, whole = DROP
-    assert (edge.adapt.limit, edge.adapt.lag_ms) == (LEVEL * part // whole, 1_000)
+    cut = (LEVEL, 1_200) if why == "lag" else (LEVEL * part // whole, 1_000)
+    assert (edge.adapt.limit, edge.adapt.lag_ms) == cut
 
 
 def test_p4_the_lag_is_searched_between_one_that_was_refused_and_one_that_works_until_that_is_of_no_use() -> None:
