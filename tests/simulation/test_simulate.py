@@ -15,7 +15,7 @@ from fleetgate.simulate.policies import plan, plans
 from fleetgate.simulate.provider import MINUTE, SimulatedProvider
 from fleetgate.simulate.result import SimulationResult, mean
 from fleetgate.simulate.runs import SimulationRun, every, one
-from fleetgate.simulate.scenario import ProviderScenario, RateScenario, Scenario, load, names, read
+from fleetgate.simulate.scenario import Project, ProviderScenario, RateScenario, Scenario, load, names, read
 from fleetgate.simulate.table import aligned, compared, markdown, waits
 
 SEED = 4242
@@ -138,6 +138,20 @@ def test_p4_adapt_follows_the_limit_down_and_up_again() -> None:
     assert result.limits[-1][1] == 8
     assert min(limit for _, limit in result.limits) == 4
     assert played("C1", "step", 100).limits[-1][1] < 8
+
+
+@pytest.mark.parametrize("lag_ms", [(0, 0), (200, 500), (800, 1_500)])
+@pytest.mark.parametrize(("cap", "fallen"), [(2, 1), (6, 3), (12, 3), (40, 24)])
+@pytest.mark.parametrize("median_s", [2, 20])
+def test_p4_a_limit_that_fell_comes_back_to_the_cap_within_half_an_hour_of_the_provider(
+    cap: int, fallen: int, lag_ms: tuple[int, int], median_s: int
+) -> None:
+    provider = ProviderScenario(limit=[(0, cap), (10, fallen), (20, cap)], lag_ms=lag_ms)
+    project = Project(agents=2 * cap + 2, think_s=1, median_s=median_s)
+    result = one(SimulationRun(Scenario("back", "", cap, 50, provider, [project]), "adapt", SEED, series=True))
+    assert min(limit for at, limit in result.limits if at < 20 * 60_000) <= fallen
+    assert max(limits_after(result, 20 * 60_000)) == cap
+    assert result.refusals <= 20
 
 
 def test_p4_adapt_learns_a_longer_lag() -> None:
