@@ -30,6 +30,7 @@ class Edge:
         belief = Belief()
         belief.limit = belief.proven = LEVEL
         belief.proven_at, belief.hold_ms, belief.gap_ms = START, 1_000, 16 * apart_ms
+        belief.last_at = START - 60_000  # something was refused before
         for name, value in believed.items():
             setattr(belief, name, value)
         self.adapt = AdaptiveLimit(belief)
@@ -146,6 +147,8 @@ def test_k1_a_lag_that_a_person_set_is_neither_shortened_nor_lengthened() -> Non
 
 def test_k1_an_assumed_lag_depends_on_how_long_calls_take_and_a_restored_snapshot_has_the_same_in_force() -> None:
     calls = Calls(short=True)
+    assert calls.pool.cooldown_ms == USUAL_LAG_MS, "nothing was refused yet"
+    calls.believe(last_at=START)
     seen = []
     for held_ms in [100] * 3 + [10_000] * 12 + [100] * 12:
         ident = calls.call()
@@ -176,5 +179,19 @@ def test_k1_a_learned_lag_stays_however_long_calls_take_and_a_restored_snapshot_
 
 
 def test_k1_where_the_provider_tells_its_count_the_usual_lag_is_assumed_for_short_calls_too() -> None:
-    assert Calls(short=True, usage_gate=True).pool.cooldown_ms == USUAL_LAG_MS
-    assert Calls(short=True).pool.cooldown_ms == MOST_LAG_MS
+    for gated, lag_ms in ((True, USUAL_LAG_MS), (False, MOST_LAG_MS)):
+        calls = Calls(short=True, usage_gate=gated)
+        calls.believe(last_at=START)
+        assert calls.pool.cooldown_ms == lag_ms
+
+
+@pytest.mark.parametrize(("held_ms", "why"), [(1_000, "lag"), (LONG_MS, "drop")])
+def test_p4_the_first_refusal_of_short_calls_begins_the_search_for_the_lag_and_cuts_nothing(
+    held_ms: int, why: str
+) -> None:
+    edge = Edge(apart_ms=1_000, last_at=0, hold_ms=held_ms, clean=CLEAN)
+    assert edge.adapt.lag_ms == USUAL_LAG_MS
+    assert edge.refuse() == why
+    assert (edge.adapt.limit == LEVEL) == (why == "lag")
+    assert edge.adapt.lag_ms == (MOST_LAG_MS if why == "lag" else USUAL_LAG_MS)
+    assert edge.belief.proven == 0, "what was proven with another lag is not known"

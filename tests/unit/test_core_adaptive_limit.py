@@ -423,6 +423,7 @@ def test_p4_lag_a_call_that_is_over_may_still_be_counted() -> None:
 
 def test_p4_a_lag_that_the_next_refusal_refutes_is_forgotten_as_a_bound_of_the_search() -> None:
     calls = Calls()
+    calls.believe(lag_ms=USUAL_LAG_MS, lag_at=START)
     held = calls.prove(8)
     calls.wait(3_000)
     calls.end(held[0])

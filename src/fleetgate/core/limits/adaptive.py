@@ -326,12 +326,15 @@ class AdaptiveLimit:
         belief.rejected = belief.rejected[-1:]
         if why == "drop" and belief.last_why == "lag" and belief.clean < CLEAN:
             belief.lag_low = 0
+        first = not belief.last_at and not belief.lag_at
         belief.last_why, belief.last_level, belief.last_at = why, verdict.level, now
         if why == "probe":
             belief.failed = 0
             plan_probe(self, now)
         elif why == "lag":
-            lengthen(belief, self.lag_ms, now)
+            lengthen(belief, 0 if first else self.lag_ms, now)
+            if first:  # the levels were those of another lag
+                belief.proven = belief.ahead = 0
         elif why == "exact" or why == "again":
             self._remember()
             belief.again = min(belief.again + 1, 2) if why == "again" else belief.again

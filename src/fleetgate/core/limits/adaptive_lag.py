@@ -2,9 +2,11 @@
 
 A released slot rests for the lag. If the lag is too long, slots stand idle; if it is too short, calls are refused.
 
-*From above.* A lag is at most MOST_LAG_MS. Where calls are short, that is where the search begins, because there a lag
-that is too short spoils what every refusal says about the limit. Where calls are long, or the provider tells how many
-calls it counts, USUAL_LAG_MS does: the rest costs little. With a cap of 1 there is no lag before a refusal shows one.
+*From above.* A lag is at most MOST_LAG_MS. Before the first refusal USUAL_LAG_MS is assumed: too short a lag costs
+nothing yet, and a new pool should not wait. Where calls are short or many, the search begins at MOST_LAG_MS with the
+first refusal, which cuts nothing: a lag that is too short spoils what every refusal says about the limit. Where calls
+are long, or the provider tells how many calls it counts, USUAL_LAG_MS does: the rest costs little. With a cap of 1
+there is no lag before a refusal shows one.
 
 *Shorter.* When slots were granted again at the limit CLEAN times, as soon as the lag allowed and without a refusal, the
 lag is shortened by a step: a quarter, but not more than frees about two slots, so that a step too far costs about two
@@ -45,7 +47,9 @@ def lag_of(policy: AdaptiveLimit) -> int:
         return belief.lag_ms
     if policy.ceiling == 1:
         return 0  # one call after another would wait each time
-    return min(belief.lag_ms, USUAL_LAG_MS) if policy.gated or belief.hold_ms >= LONG_MS else belief.lag_ms
+    if policy.gated or belief.hold_ms >= LONG_MS or not belief.last_at:
+        return min(belief.lag_ms, USUAL_LAG_MS)
+    return belief.lag_ms
 
 
 def shorten(policy: AdaptiveLimit, now: int) -> None:
@@ -65,6 +69,14 @@ def lengthen(belief: Belief, refused_ms: int, now: int) -> None:
     belief.lag_low = refused_ms
     belief.lag_ms = belief.lag_was if belief.lag_was > belief.lag_ms else MOST_LAG_MS
     belief.lag_was, belief.lag_at, belief.clean = 0, now, 0
+
+
+def begins_search(policy: AdaptiveLimit) -> bool:
+    """Whether a refusal is the first one, where calls are short or many: then the search for the lag begins with it."""
+    belief = policy.belief
+    if policy.fixed_lag_ms is not None or policy.gated or belief.lag_at or belief.last_at:
+        return False
+    return belief.hold_ms < LONG_MS and (policy.busy or 2 * belief.hold_ms < LONG_MS)
 
 
 def may_be_lag(policy: AdaptiveLimit, level: int, before: int) -> bool:

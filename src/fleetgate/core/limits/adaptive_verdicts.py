@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetgate.core.limits.adaptive_lag import may_be_lag
+from fleetgate.core.limits.adaptive_lag import begins_search, may_be_lag
 from fleetgate.core.limits.adaptive_state import Call
 from fleetgate.core.limits.adaptive_tuning import (
     ALONE_WAIT_MS,
@@ -61,7 +61,8 @@ def verdict_on(policy: AdaptiveLimit, ident: str, now: int) -> Verdict:
         return Verdict("probe", level, limit, wait_ms)
     if len(belief.calls) <= 1 and not call.ghosts and level <= 1:
         return Verdict("alone", level, limit, _wait_ms(belief, ALONE_WAIT_MS, MOST_ALONE_WAIT_MS))
-    if not call.bold and call.ghosts and may_be_lag(policy, level, belief.in_a_row):
+    explained = begins_search(policy) or (not call.bold and may_be_lag(policy, level, belief.in_a_row))
+    if call.ghosts and explained:
         return Verdict("lag", level, limit, MOST_LAG_MS)  # until no finished call is counted any more
     again = belief.in_a_row == 0 and abs(level - belief.settled) * NEAR <= level
     less = max(min(limit, level - 1 - (level << belief.again + again) // MARGIN), FLOOR)
