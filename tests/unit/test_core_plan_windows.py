@@ -736,6 +736,44 @@ def test_w2_a_fast_fleet_waits_after_a_reset_until_the_window_is_known_and_a_slo
     assert slow.at(5.1).open()[2]
 
 
+def test_w2_calls_of_a_run_go_on_after_the_reset_while_new_requests_of_a_fast_fleet_wait():
+    bench = learned(Bench()).at(4.5)
+    bench.seen(99)  # the last part is for interactive work
+    spec = Spec((SONNET,), "requests", host="h1", work_class="batch")
+    bench.do(cmd.Acquire("outside", spec, ME))
+    bench.do(cmd.Acquire("call", spec, ME, run="run1"))
+    assert list(bench.state.tickets) == ["outside", "call"]
+    restored = State.restore(msgspec.json.decode(msgspec.json.encode(bench.state.export()), type=Snapshot))
+    engine = Engine(restored, me=ME)
+    engine.handle(cmd.Tick(), bench.now)
+    assert engine.next_deadline() == bench.engine.next_deadline()
+    assert list(bench.at(4.99).state.tickets) == ["outside", "call"]
+    assert list(bench.at(5).state.leases) == ["call"]
+    engine.handle(cmd.Tick(), bench.now)
+    assert restored.export(bench.now) == bench.state.export(bench.now)
+    bench.do(cmd.Acquire("another", spec, ME, run="run1"))
+    assert "another" in bench.state.leases
+    assert list(bench.at(5.99).state.tickets) == ["outside"]
+    assert not bench.at(6).state.tickets
+
+
+def test_w2_in_a_queue_that_is_older_than_the_plan_a_call_of_a_run_goes_on_and_the_request_behind_it_waits():
+    bench = learned(Bench()).at(4.5)
+    bench.do(cmd.LoadFile("f", "2", 2, (Rule("requests", "anthropic", cap=1, cooldown_ms=0),)))
+    bench.seen(99)
+    spec = Spec((SONNET,), "requests", host="h1", work_class="batch")
+    for ident, run in (("first", ""), ("gone", ""), ("call", "run1"), ("outside", "")):
+        bench.do(cmd.Acquire(ident, spec, ME, run=run))
+    assert list(bench.state.queues) == [spec]
+    bench.do(cmd.LoadFile("f", "3", 3, (), plans=(PLAN,)))
+    bench.do(cmd.Cancel("gone"))
+    bench.do(cmd.Release("first"))
+    assert list(bench.at(4.99).state.tickets) == ["call", "outside"]
+    assert list(bench.at(5).state.leases) == ["call"]
+    assert list(bench.at(5.99).state.tickets) == ["outside"]
+    assert not bench.at(6).state.tickets
+
+
 def test_w2_slow_agents_are_on_from_the_beginning_since_the_window_lasts_anyway():
     bench = Bench().at(0.1)
     bench.seen(1)

@@ -53,6 +53,7 @@ _WORTH: Final = 300  # less than that is not worth a start of batch work
 _PAUSE: Final = 25  # batch work stays off for this part of the window, so that what comes after it is counted
 _BURSTS: Final = 3  # people use so much more than on average for a while
 _MOST_SAMPLES: Final = 256
+_IN_RUN: Final = 1  # the second half of the key of a lot: its queues have calls of runs
 SAME_MS: Final = 300_000  # resets that differ by less are the same: they are rounded
 _CLOCKS: Final = 20  # so are those that differ by less than this part of the window: the clocks of hosts differ
 
@@ -227,8 +228,8 @@ class PlanWindow(Resource):
 
     def opens_for_runs_at(self, work_class: str, now: int) -> int:
         """The same for the calls of work that is running: it goes on, but the last part is not for it."""
-        closed = self.used_then >= FULL - self.last_part
-        return self.opens_at(work_class, now) if closed else 0
+        closed = self.rule is not None and work_class != INTERACTIVE and self.used(now) >= FULL - self.last_part
+        return self.resets_at if closed and now < self.resets_at else 0
 
     @property
     def last_part(self) -> int:
@@ -245,14 +246,14 @@ class PlanWindow(Resource):
     # Parked queues.
 
     def park(self, queue: Queue, own_limit: int) -> None:
-        needed = (CLASSES.index(queue.spec.work_class), 0)
+        needed = (CLASSES.index(queue.spec.work_class), _IN_RUN if queue.first().run else 0)
         lot = self.parking.lots.get(needed)
         if lot is None:
             lot = self.parking.lots[needed] = ParkingLot(self.shares)
         lot.add(queue)
 
     def changes_at(self, now: int) -> int:
-        moments = [self.opens_at(CLASSES[rank], now) for (rank, _), lot in self.parking.lots.items() if lot.projects]
+        moments = [self._lot_opens_at(*needed, now) for needed, lot in self.parking.lots.items() if lot.projects]
         return max(min(moments, default=NEVER), now + 1)
 
     def first_admissible(self, now: int) -> Queue | None:
@@ -271,17 +272,21 @@ class PlanWindow(Resource):
         return min(queues, key=self.shares.rank, default=None)
 
     def _lots(self, now: int) -> list[ParkingLot]:
-        """The lots of the classes that may start; `look_at` says when the next one may."""
+        """The lots of what may start; `look_at` says when the next one may."""
         found = []
-        for (rank, _), lot in self.parking.lots.items():
+        for (rank, in_run), lot in self.parking.lots.items():
             if not lot.projects:
                 continue
-            opens_at = self.opens_at(CLASSES[rank], now)
+            opens_at = self._lot_opens_at(rank, in_run, now)
             if opens_at <= now:
                 found.append(lot)
             elif opens_at < self.parking.look_at:
                 self.parking.look_at = opens_at
         return found
+
+    def _lot_opens_at(self, rank: int, in_run: int, now: int) -> int:
+        """From when on the queues of a lot may start, 0: now."""
+        return self.opens_for_runs_at(CLASSES[rank], now) if in_run else self.opens_at(CLASSES[rank], now)
 
 
 def window_key(account: str, window: str) -> str:
