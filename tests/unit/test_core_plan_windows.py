@@ -111,6 +111,9 @@ def test_w1_a_reading_is_recorded_only_if_it_changes_a_decision_or_the_percentag
     bench.seen(79.5)
     assert not bench.seen(79.9)
     assert bench.seen(80)  # normal work stops
+    bench.seen(97.5)
+    assert not bench.seen(97.9)
+    assert bench.seen(98)  # calls of runs stop
     bench.seen(99.9)
     assert bench.seen(100)  # it is used up
 

@@ -239,7 +239,8 @@ class PlanWindow(Resource):
     def differs(self, used: int, now: int) -> bool:
         """Whether other work may start if so much were used."""
         pace = self._pace_moment(used, self._keeps_pace(now), now)
-        return (used < FULL) != (self.used_then < FULL) or any(
+        limits = FULL, FULL - self.last_part  # the calls of runs stop at the second
+        return any((used < limit) != (self.used_then < limit) for limit in limits) or any(
             (self._opens_at(each, used, pace, now) > now) != (self.opens_at(each, now) > now) for each in CLASSES
         )
 
