@@ -482,6 +482,28 @@ def test_w2_a_reservation_ends_when_its_request_waits_for_the_end_of_a_budget():
     assert not bench.state.reserved
 
 
+def test_w2_a_reservation_stays_when_the_request_before_it_in_a_budget_fits_from_now_on():
+    bench = Bench().at(2)
+    bench.do(cmd.SetRule(Rule("agents", "anthropic", cap=2, cooldown_ms=0)))
+    bench.do(cmd.SetBudget(BudgetRule("project:web", "calls", 10, "day")))
+    web = Spec((SONNET,), host="h1", project="web")
+    bench.do(cmd.Acquire("running", web, ME, estimate=Usage(8)))
+    bench.do(cmd.Acquire("older", web, ME, estimate=Usage(3)))  # waits for the budget
+    small = bench.asks("normal")
+    bench.do(cmd.Acquire("big", msgspec.structs.replace(web, slots=2), ME, estimate=Usage(2)))
+    while not bench.state.reserved:  # small ones overtake it
+        bench.now += 31_000
+        bench.do(cmd.Release(small))
+        small = bench.asks("normal")
+    assert list(bench.state.reserved) == ["big"]
+    bench.do(cmd.Release(small))
+    assert list(bench.state.leases) == ["running"]
+    bench.do(cmd.Release("running", usage=Usage(1, source="response")))
+    assert list(bench.state.leases) == ["big"], "its slots are free, and the budget has enough"
+    bench.do(cmd.Release("big"))
+    assert "older" in bench.state.leases
+
+
 def test_a11_a_window_that_holds_back_makes_the_capacity_red():
     bench = Bench().at(2)
     bench.seen(90)

@@ -165,7 +165,7 @@ class Budget(Resource):
             return 0
         if self._is_covered(ticket, now):
             return 0  # it takes nothing that others wait for
-        if self._is_behind(queue):
+        if self._is_behind(queue, now):
             return NEVER
         return self._fits_at(ticket, now)
 
@@ -175,13 +175,16 @@ class Budget(Resource):
             return False
         return self._current(ticket.run, now).amount >= max(self.wanted(ticket), 1)
 
-    def _is_behind(self, queue: Queue) -> bool:
-        """Whether another queue is parked here that goes first."""
+    def _is_behind(self, queue: Queue, now: int) -> bool:
+        """Whether another queue is parked here that goes first.
+
+        In a window, one for which there is enough from now on is about to be looked at, and waits here no longer.
+        """
         lot = self._lot
         if not lot.projects:
             return False
         first = lot.first() if self.rate is not None else lot.of_project(queue.project)
-        if first is None or first is queue:
+        if first is None or first is queue or (self.rate is None and not self._fits_at(first.first(), now)):
             return False
         return not queue.waiting or self.shares.rank(first) < self.shares.rank(queue)
 

@@ -254,7 +254,9 @@ class PlanWindow(Resource):
         lot.add(queue)
 
     def changes_at(self, now: int) -> int:
-        moments = [self._lot_opens_at(*needed, now) for needed, lot in self.parking.lots.items() if lot.projects]
+        moments = [
+            self._lot_opens_at(rank, in_run, now) for (rank, in_run), lot in self.parking.lots.items() if lot.projects
+        ]
         return max(min(moments, default=NEVER), now + 1)
 
     def first_admissible(self, now: int) -> Queue | None:
