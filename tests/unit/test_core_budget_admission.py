@@ -212,6 +212,16 @@ def test_v7_what_a_call_did_not_use_lets_a_waiting_call_of_its_run_in() -> None:
     assert (bench.fate("second"), bench.fate("other")) == ("granted", "waits")
 
 
+def test_v4_a_call_that_waits_enters_when_its_run_has_returned_from_the_queue_and_covers_it() -> None:
+    bench = bench_with(day("project", "usd", DOLLAR))
+    assert call(bench, "other", used(cost=900_000)) == "granted"
+    assert call(bench, "large", used(cost=990_000)) == "waits"
+    assert call(bench, "of the run", used(cost=1_000), run="run") == "waits"
+    assert bench.agent("run", SONNET, holder="me", estimate=used(cost=500_000), priority=1) == "waits"
+    bench.do(cmd.Release("other", usage=used(cost=0, calls=0)))
+    assert list(bench.state.leases) == ["run", "of the run"]
+
+
 def test_v2_a_run_reserves_the_median_of_what_runs_of_its_project_and_model_used() -> None:
     bench = bench_with(day("project", "usd", DOLLAR))
     for number, cost in enumerate((500, 100, 300)):

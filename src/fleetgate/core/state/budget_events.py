@@ -28,6 +28,8 @@ class BudgetEvents:
         """A request entered: its budgets have that much less."""
         for budget in candidate.budgets:
             budget.reserve(ticket, ticket.spec.project, at)
+            if ticket.spec.kind == "agents":
+                self._recheck_calls(budget, ticket.id)
             self._changed(budget, at)
 
     def give_back(self, ticket: Ticket, candidate: Candidate, at: int) -> None:
@@ -56,9 +58,14 @@ class BudgetEvents:
     def _settle(self, budget: Budget, ticket: Ticket, amount: int, at: int) -> None:
         """A lease is over. What a call did not use returns to its run, and may cover another call of that run."""
         budget.settle(ticket, ticket.spec.project, amount, at)
-        if ticket.run and budget.window is not None and budget.is_awaited:
+        if ticket.run:
+            self._recheck_calls(budget, ticket.run)
+
+    def _recheck_calls(self, budget: Budget, run: str) -> None:
+        """A run holds more of a budget: it may cover calls of that run that wait."""
+        if budget.window is not None and budget.is_awaited:
             for queue in self._state.active_queues.values():
-                if queue.spec.of_run == ticket.run and budget in queue.parked_budgets:
+                if queue.spec.of_run == run and budget in queue.parked_budgets:
                     self._state.recheck_queue(queue)
 
     def _count(self, lease: Lease, usage: Usage, at: int) -> None:
