@@ -16,7 +16,7 @@ from fleetgate.core.queue.order import order_key
 from tests.unit.test_setup import COMPILED as PATHS
 
 SOURCES = Path(__file__).parents[2] / "src" / "fleetgate"
-MOST_BYTES = 12_000_000
+MOST_BYTES = 12_100_000
 CORE = [path for path in (SOURCES / "core").rglob("*.py") if path.name != "__init__.py"]
 
 
