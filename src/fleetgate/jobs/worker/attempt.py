@@ -334,7 +334,7 @@ class Attempt:
         by, reloads = held.stop_by or ended.by, gate.replica.reloads
         job.finished_at = time_ns() // 1_000_000
         job.exit_code, job.signal, job.outcome = ended.exit_code, ended.signal, ended.outcome
-        found = verdict(job, ended._replace(by=by), random())
+        found = verdict(job, AttemptEnd(*ended[:-1], by), random())
         commands = state_machine.follow(self.id, job, found, gate.now())
         gone = SideWrite(JOB_ENDS, self.id, None)
 
