@@ -208,6 +208,17 @@ def test_g1_a_limit_below_what_neighbours_alone_have_in_flight_is_raised_when_no
     assert policy.limit == limit
 
 
+@pytest.mark.parametrize(("count", "failed"), [(6, 7), (7, 0)])
+def test_g1_a_refused_level_that_neighbours_have_in_flight_is_no_bound_any_more(count: int, failed: int) -> None:
+    policy = AdaptiveLimit()
+    policy.configure(8, explore=False, fixed_lag_ms=None, gated=True)
+    policy.admitted("refused", 7, 1_000)
+    policy.refused("refused", Verdict("drop", 7, 5, 0), 1_100)
+    policy.released("refused", 1, "rate_limited", 1_100)
+    policy.answered(count, 30_000, 29_900)
+    assert (policy.limit, policy.belief.failed) == (count, failed)
+
+
 def test_g1_a_drop_that_a_neighbour_caused_is_none() -> None:
     calls = Gated(cap=8)
     calls.dropped(8)
