@@ -81,7 +81,7 @@ def _row(scenario: str, adapt: Mean, oracle: Mean) -> Row:
 def _short(name: str, hidden: int) -> Row:
     """How soon a new pool of short calls is used, where the provider allows so many of 20."""
     scenario = load(name)
-    scenario.minutes = 2
+    scenario.minutes = 4
     scenario.provider.limit = [(0, hidden)]
     done = [one(SimulationRun(scenario, "adapt", seed, series=True)) for seed in range(FIRST, FIRST + SEEDS)]
     soonest = [_used_after_s([began for began, _ in result.calls]) for result in done]
@@ -92,8 +92,8 @@ def _short(name: str, hidden: int) -> Row:
 
 
 def _used_after_s(began: list[int]) -> float:
-    """When the first five seconds begin in which nine tenths as many calls begin as on average in the second minute."""
-    wanted = 0.9 * sum(at >= 60_000 for at in began) / 12
+    """When the first five seconds begin in which nine tenths as many calls begin as on average after the first."""
+    wanted = 0.9 * sum(at >= 60_000 for at in began) / 36
     moments = sorted(began)
     return next((at for at in moments if sum(at <= each < at + 5_000 for each in moments) >= wanted), 60_000) / 1000
 

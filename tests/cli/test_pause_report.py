@@ -9,7 +9,7 @@ import pytest
 
 from fleetgate.config.units import format_duration
 from fleetgate.core import events as ev
-from fleetgate.core.limits.adaptive_tuning import MOST_LAG_MS
+from fleetgate.core.limits.adaptive_tuning import USUAL_LAG_MS
 from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -37,7 +37,7 @@ def seconds_until(text: str) -> float:
 def test_k1_the_cooldown_in_force_is_shown_with_its_source(cli: Cli):
     cli.configure('[requests]\numans = { cap = 4, cooldown = "2s" }\nother = 4\n[agents]\nlocal = 4\n')
     assert cli.ok("cooldown", "umans") == "umans (requests): cooldown 2s (file)\n"
-    assert cli.ok("cooldown", "other") == f"other (requests): cooldown {format_duration(MOST_LAG_MS)} (learned)\n"
+    assert cli.ok("cooldown", "other") == f"other (requests): cooldown {format_duration(USUAL_LAG_MS)} (learned)\n"
     assert cli.ok("cooldown", "local") == "local (agents): cooldown 0s (built-in)\n"
     assert cli.ok("cooldown", "umans", "1500ms") == "umans (requests): cooldown 1.5s (run time)\n"
     assert cli.json("cooldown", "umans") == {

@@ -8,7 +8,7 @@ import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule, Spec
-from fleetgate.core.limits.adaptive_tuning import MOST_LAG_MS
+from fleetgate.core.limits.adaptive_tuning import USUAL_LAG_MS
 from fleetgate.log.sqlite.log import SqliteLog
 from tests.cli.command_line import Cli, opened
 
@@ -54,7 +54,7 @@ def test_o1_what_does_not_apply_is_null(cli: Cli):
     assert (umans["account"], umans["host"]) == ("umans", None)
     for key in ("paused_until", "auto_reduced_from", "notice", "upstream"):
         assert umans[key] is None
-    assert (umans["cap"], umans["limit"], umans["in_flight"], umans["cooldown_ms"]) == (4, 4, 0, MOST_LAG_MS)
+    assert (umans["cap"], umans["limit"], umans["in_flight"], umans["cooldown_ms"]) == (4, 4, 0, USUAL_LAG_MS)
     assert (umans["on_429"], umans["auto_reduced"]) == ("adapt", False)
 
 

@@ -182,8 +182,8 @@ def test_p4_every_verdict_on_a_refusal_has_words_and_an_unknown_one_is_named(ser
     _answer_with(page, history)
     _go(page)
     card = page.locator("#limit-card")
-    expect(card.locator("circle.refusal")).to_have_count(3)
+    expect(card.locator("circle.refusal")).to_have_count(len(words))
     card.get_by_role("slider").focus()
-    for key, said in zip(("Home", "ArrowRight", "ArrowRight"), words.values(), strict=True):
+    for key, said in zip(("Home", "ArrowRight"), words.values(), strict=True):
         page.keyboard.press(key)
         expect(card.locator(".key.refusal")).to_contain_text(said)

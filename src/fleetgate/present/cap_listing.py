@@ -12,7 +12,7 @@ from fleetgate.config.units import format_duration
 from fleetgate.config.value_types import Share, read_reserve_text
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest, NotFound
-from fleetgate.core.limits.adaptive_tuning import MOST_LAG_MS
+from fleetgate.core.limits.adaptive_tuning import USUAL_LAG_MS
 from fleetgate.core.model_names import KINDS, parse_selector, shown
 from fleetgate.core.pools.effective_caps import MAX_HOLD_MS, ON_429, Cap, default_cooldown_ms
 from fleetgate.core.state.state import State
@@ -170,7 +170,7 @@ def cooldown(state: State, key: tuple[str, str]) -> tuple[int, str]:
         return default_cooldown_ms(key[0], parse_selector(key[1])), cooldown_source(state, key)
     if cap.learns and not cap.cooldown_by_hand:
         pool = state.named(*key)
-        return MOST_LAG_MS if pool is None else pool.cooldown_ms, "learned"
+        return USUAL_LAG_MS if pool is None else pool.cooldown_ms, "learned"
     return cap.cooldown_ms, cooldown_source(state, key)
 
 
