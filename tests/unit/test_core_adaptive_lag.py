@@ -11,8 +11,10 @@ from fleetgate.core.limits.adaptive_state import Belief
 from fleetgate.core.limits.adaptive_tuning import (
     CLEAN,
     CLEAN_SHORTENED,
+    CLEAN_SMALL,
     DROP,
     LAG_PART,
+    LARGE,
     LONG_MS,
     MOST_LAG_MS,
     USUAL_LAG_MS,
@@ -26,15 +28,18 @@ LEVEL = 40
 class Edge:
     """An adaptive limit at which slots are granted again as soon as the lag allows."""
 
-    def __init__(self, *, apart_ms: int = 100, fixed_lag_ms: int | None = None, **believed: int) -> None:
+    def __init__(
+        self, *, apart_ms: int = 100, fixed_lag_ms: int | None = None, level: int = LEVEL, **believed: int
+    ) -> None:
+        self.level = level
         belief = Belief()
-        belief.limit = belief.proven = LEVEL
+        belief.limit = belief.proven = level
         belief.proven_at, belief.hold_ms, belief.gap_ms = START, 1_000, 16 * apart_ms
         belief.last_at = START - 60_000  # something was refused before
         for name, value in believed.items():
             setattr(belief, name, value)
         self.adapt = AdaptiveLimit(belief)
-        self.adapt.configure(LEVEL, explore=False, fixed_lag_ms=fixed_lag_ms)
+        self.adapt.configure(level, explore=False, fixed_lag_ms=fixed_lag_ms)
         self.now = START
         self.sent = 0
 
@@ -47,8 +52,8 @@ class Edge:
         self.sent += 1
         self.now += 1_000
         self.belief.freed = [(self.now - self.adapt.lag_ms, 1)]
-        self.adapt.sync_calls({"other": LEVEL - 1}, self.now)
-        self.adapt.admitted(f"c{self.sent}", LEVEL, self.now, LEVEL - 1)
+        self.adapt.sync_calls({"other": self.level - 1}, self.now)
+        self.adapt.admitted(f"c{self.sent}", self.level, self.now, self.level - 1)
         return f"c{self.sent}"
 
     def accept(self, times: int = 1) -> None:
@@ -195,3 +200,17 @@ def test_p4_the_first_refusal_of_short_calls_begins_the_search_for_the_lag_and_c
     assert (edge.adapt.limit == LEVEL) == (why == "lag")
     assert edge.adapt.lag_ms == (MOST_LAG_MS if why == "lag" else USUAL_LAG_MS)
     assert edge.belief.proven == 0, "what was proven with another lag is not known"
+
+
+def test_p4_in_a_small_pool_fewer_clean_grants_shorten_the_lag_until_one_is_refused() -> None:
+    edge = Edge(level=LARGE - 1, apart_ms=1_000)
+    edge.accept(CLEAN_SMALL - 1)
+    assert edge.adapt.lag_ms == MOST_LAG_MS
+    edge.accept()
+    shortened = edge.adapt.lag_ms
+    assert shortened < MOST_LAG_MS
+    assert edge.refuse() == "lag"
+    edge.accept(CLEAN - 1)
+    assert edge.adapt.lag_ms == MOST_LAG_MS
+    edge.accept()
+    assert shortened < edge.adapt.lag_ms < MOST_LAG_MS

@@ -67,6 +67,7 @@ from fleetgate.core.limits.adaptive_tuning import (
     ANY_SLOTS,
     CALM_MS,
     CLEAN,
+    CLEAN_SMALL,
     FLOOR,
     FRESH_MS,
     GRACE_MS,
@@ -290,7 +291,7 @@ class AdaptiveLimit:
             belief.since = level
         if call.ghosts and level >= self.limit:
             belief.clean += 1
-            if belief.clean >= CLEAN and now >= belief.lag_at + 2 * belief.lag_ms:
+            if belief.clean >= CLEAN_SMALL and now >= belief.lag_at + 2 * belief.lag_ms:
                 shorten(self, now)
                 self._derive()
         if call.live > belief.firm:
