@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -107,9 +108,11 @@ def test_r10_inside_a_run_nothing_happens_twice(shims: Shims):
 
 
 def test_r10_a_census_does_not_count_an_agent_of_a_shim_again(shims: Shims):
-    shims.fleet.configure("[agents]\nhost = 2\n[[census]]\nmatch = 'claude'\n")
+    ours = f"{shims.fleet.folder}.*claude"  # other tests start agents of this name, too
+    shims.fleet.configure(f"[agents]\nhost = 2\n[[census]]\nmatch = '{ours}'\n")
     running = shims.start("claude", "inner", *shims.fleet.sleeper("one", 60))
     shims.fleet.until(lambda: shims.fleet.has_started("one"))
+    assert re.search(ours, " ".join(running.argv)), "or it proves nothing"
     assert shims.fleet.done("--no-wait", "--", "true").code == 0
     waits = shims.fleet.occupy()
     second = shims.start("claude", "x")
