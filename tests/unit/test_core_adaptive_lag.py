@@ -202,7 +202,7 @@ def test_p4_the_first_refusal_of_short_calls_begins_the_search_for_the_lag_and_c
     assert edge.belief.proven == 0, "what was proven with another lag is not known"
 
 
-def test_p4_in_a_small_pool_fewer_clean_grants_shorten_the_lag_until_one_is_refused() -> None:
+def test_p4_in_a_small_pool_of_short_calls_fewer_clean_grants_shorten_the_lag_until_one_is_refused() -> None:
     edge = Edge(level=LARGE - 1, apart_ms=1_000)
     edge.accept(CLEAN_SMALL - 1)
     assert edge.adapt.lag_ms == MOST_LAG_MS
@@ -214,3 +214,11 @@ def test_p4_in_a_small_pool_fewer_clean_grants_shorten_the_lag_until_one_is_refu
     assert edge.adapt.lag_ms == MOST_LAG_MS
     edge.accept()
     assert shortened < edge.adapt.lag_ms < MOST_LAG_MS
+
+
+def test_p4_in_a_small_pool_of_long_calls_the_lag_is_shortened_after_as_many_clean_grants_as_elsewhere() -> None:
+    edge = Edge(level=LARGE - 1, apart_ms=1_000, hold_ms=LONG_MS, lag_at=START)
+    edge.accept(CLEAN - 1)
+    assert edge.adapt.lag_ms == MOST_LAG_MS
+    edge.accept()
+    assert edge.adapt.lag_ms < MOST_LAG_MS

@@ -10,7 +10,7 @@ there is no lag before a refusal shows one.
 
 *Shorter.* When slots were granted again at the limit CLEAN times, as soon as the lag allowed and without a refusal, the
 lag is shortened by a step: a quarter, but not more than frees about two slots, so that a step too far costs about two
-refusals. In small pools, where it costs one, CLEAN_SMALL times are enough. Once a lag was refused, the search goes on
+refusals. In small pools of short calls, CLEAN_SMALL times are enough. Once a lag was refused, the search goes on
 between that and the one before. It ends when it could shorten a call and its lag by less than one part in LAG_PART.
 
 *Longer.* If a proven level is refused soon after the lag was shortened, the lag is blamed, not the limit: the lag
@@ -57,7 +57,7 @@ def shorten(policy: AdaptiveLimit, now: int) -> None:
     """Slots were granted again without a refusal as soon as the lag allows: try a shorter one, if it is of use."""
     belief = policy.belief
     lag_ms, low = belief.lag_ms, belief.lag_low
-    if belief.clean < CLEAN and (low or policy.limit >= LARGE):
+    if belief.clean < CLEAN and (low or policy.limit >= LARGE or belief.hold_ms >= LONG_MS):
         return
     width = lag_ms - low
     if policy.fixed_lag_ms is not None or policy.lag_ms != lag_ms or width * LAG_PART <= belief.hold_ms + lag_ms:
