@@ -16,9 +16,7 @@ LONG_MS: Final = 5_000  # it matters little where calls take longer than this
 KEPT_MS: Final = MOST_LAG_MS + 1_000  # releases are remembered this long
 FRESH_MS: Final = 150  # a provider that counts finished calls at all still counts one that ended this recently
 CLEAN: Final = 20  # after this many slots were granted again without trouble, the lag is long enough...
-CLEAN_SMALL: Final = (
-    5  # ...in pools below LARGE after this many, until a lag is refused: a step too far costs one refusal...
-)
+CLEAN_SMALL: Final = 5  # ...in pools of short calls below LARGE after this many, until a lag was refused...
 CLEAN_SHORTENED: Final = 80  # ...and after this many where it was shortened: lags vary
 LAG_PART: Final = 12  # a shorter lag is looked for while it can shorten a call and its lag by this part
 
